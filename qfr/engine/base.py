@@ -1,0 +1,122 @@
+"""What an engine is: it appends messages to one transcript and answers greedily.
+
+An engine is a cursor on one append-only token transcript (docs: "canonical segmentation"). `begin` opens
+the transcript of an episode, `reply` appends an observation. Calls that repeat the path of the episode
+before are answered from memory without evaluating a token; at the first difference the engine rewinds to
+the fork. Callers therefore play every episode from its start and get forking for free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from qfr.records import Generation
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """Provenance of a loaded engine: what answered."""
+
+    kind: str
+    # llama_cpp or scripted.
+    library_version: str
+    # Version of the binding.
+    llama_commit: str
+    # llama.cpp commit ("unknown" where neither the library nor the table knows it).
+    llama_commit_source: str
+    # library, table or none.
+    library_sha256: str
+    # Digest over the loaded shared libraries, in name order.
+    system_info: str
+    # llama.cpp's own line about the CPU and GPU features.
+    device: str
+    # Names of the devices that hold layers, "cpu" without offload.
+    offloaded_layers: int
+    # Layers offloaded.
+    n_ctx: int
+    # Effective context length, in tokens.
+    model_sha256: str
+    # Digest of the GGUF (of all its parts, in order).
+    model_bytes: int
+    # Size on disk.
+    n_params: int
+    # Number of weights.
+    tensor_types: tuple[tuple[str, int], ...]
+    # Histogram: GGML type name, number of tensors; sorted by name.
+    metadata: tuple[tuple[str, str], ...]
+    # GGUF metadata of scalar and short string kind, sorted by key (quantize.imatrix.* included).
+    template_sha256: str
+    # Digest of the chat template.
+    system_role: str
+    # "own" when the template has a system turn, "folded" when it joins it to the first user turn.
+    rewind: bool
+    # False when the cache cannot be rewound and every episode is evaluated afresh.
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Work of the engine since it was loaded or since the last `reset_counters`."""
+
+    evaluated: int
+    # Tokens evaluated by llama_decode.
+    generated: int
+    # Tokens chosen by argmax (end-of-generation tokens included).
+    tree: int
+    # Tokens of all distinct nodes of the segment tree that had to be evaluated.
+    trie: int
+    # Tokens of the finer token trie (segments share leading tokens).
+    fresh: int
+    # Tokens that a run evaluating every episode afresh would have evaluated.
+    prefill_seconds: float
+    # Wall time in multi-token decodes.
+    decode_seconds: float
+    # Wall time in single-token decodes.
+    prefill_tokens: int
+    # Tokens evaluated in segments.
+    decode_tokens: int
+    # Tokens evaluated one by one.
+
+
+class Engine(Protocol):
+    """A loaded model. One episode at a time."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """What answered."""
+        ...
+
+    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+        """Open an episode's transcript and generate its first turn.
+
+        `forced` writes this assistant text instead of generating it (teacher forcing): same segments,
+        logits digested as if each token had been chosen.
+
+        Raises
+        ------
+        EngineError
+            Non-finite logits, a failed decode, a template that is not append-only.
+        WorkerDied
+            The engine's process ended.
+        """
+        ...
+
+    def reply(self, observation: str, max_tokens: int, forced: str | None = None) -> Generation:
+        """Append an observation as a user message and generate the next turn.
+
+        When the segment does not fit into the context the generation is empty and its stop reason is
+        `context`.
+        """
+        ...
+
+    def counters(self) -> Counters:
+        """Work so far."""
+        ...
+
+    def reset_counters(self) -> None:
+        """Start counting anew (and forget the segment tree that the ratio is measured against)."""
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory."""
+        ...

@@ -1,0 +1,105 @@
+"""Ids that follow from what can change an episode's bytes.
+
+`design_id` is what can be planned and registered anywhere; `cell_id` adds what was measured where it ran.
+Both are hashes over canonical JSON and carry IDENTITY_VERSION.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from qfr.canonical import digest
+from qfr.config import CellConfig
+from qfr.records import FaultKind
+
+IDENTITY_VERSION = 1
+
+# Keys that came later: hashed only when they differ from the value that reproduces the old behaviour.
+LATER_KEYS: Mapping[str, object] = {}
+
+
+def identity_fields(value: Any, prefix: str = "") -> dict[str, object]:
+    """Flat map of all identity fields, `"engine.n_batch": 512`."""
+    out: dict[str, object] = {}
+    for field in dataclasses.fields(value):
+        if not field.metadata["identity"]:
+            continue
+        key, item = f"{prefix}{field.name}", getattr(value, field.name)
+        if dataclasses.is_dataclass(item):
+            out.update(identity_fields(item, f"{key}."))
+        elif not (key in LATER_KEYS and LATER_KEYS[key] == item):
+            out[key] = item
+    return out
+
+
+def declared_source(cfg: CellConfig) -> dict[str, object]:
+    """The model source as it can be declared before any file is at hand.
+
+    Only the file that the preset uses counts: pinning another preset's digest changes nothing here.
+    """
+    model, preset = cfg.model, cfg.quant.preset
+    source: dict[str, object] = {"name": model.name, "preset": preset}
+    if model.path is not None:
+        return source | {"path": True}
+    if model.base is not None:
+        return source | {"base": True, "imatrix": cfg.quant.imatrix is not None}
+    chosen = preset if preset in model.files else model.derive_from
+    file = model.files.get(chosen or "")
+    if file is not None:
+        source |= {"sha256": file.sha256} if file.sha256 else {"file": file.filename}
+        if file.sha256 is None:
+            source |= {"repo_id": model.repo_id, "revision": model.revision}
+    if chosen != preset:
+        source |= {"derived_from": chosen, "imatrix": cfg.quant.imatrix is not None}
+    return source
+
+
+def design_id(cfg: CellConfig, *, prompt_sha256: str, suite_sha256: str, llama_commit: str) -> str:
+    """`d-` and 16 hex digits: the cell as it can be planned on any machine."""
+    fields = {
+        key: value
+        for key, value in identity_fields(cfg).items()
+        if not key.startswith(("model.", "quant.", "prompt.", "fault."))
+    }
+    if cfg.fault.kind is FaultKind.none:
+        # A clean pass is the same whatever would be injected later, and on which tasks.
+        fields.pop("suite.gate")
+        fault: dict[str, object] = {"kind": FaultKind.none}
+    else:
+        fault = identity_fields(cfg.fault)
+        if cfg.fault.kind is FaultKind.it:
+            # A displaced record carries no message.
+            fault = {"kind": FaultKind.it}
+    return "d-" + digest(
+        {
+            "identity_version": IDENTITY_VERSION,
+            "fields": fields,
+            "fault": fault,
+            "source": declared_source(cfg),
+            "prompt_sha256": prompt_sha256,
+            "suite_sha256": suite_sha256,
+            "llama_commit": llama_commit.removesuffix("-dirty"),
+        }
+    )[:16]
+
+
+def cell_id(
+    design: str, *, model_sha256: str, library_sha256: str, device: str, offloaded_layers: int, n_ctx: int
+) -> str:
+    """`c-` and 16 hex digits: the cell as it ran."""
+    measured = {
+        "design": design,
+        "model_sha256": model_sha256,
+        "library_sha256": library_sha256,
+        "device": device,
+        "offloaded_layers": offloaded_layers,
+        "n_ctx": n_ctx,
+    }
+    return "c-" + digest(measured)[:16]
+
+
+def clean_of(cfg: CellConfig) -> CellConfig:
+    """The same cell without a fault: its clean pass."""
+    return dataclasses.replace(cfg, fault=dataclasses.replace(cfg.fault, kind=FaultKind.none))

@@ -1,0 +1,175 @@
+"""Episodes as bytes: the canonical line, the journal that survives a kill, the final log.
+
+The journal holds one fsynced line per finished episode, in the order of playing. The final
+`episodes.jsonl` holds the same lines in a fixed order, so an interrupted, reordered or repeated run ends in
+the same bytes. Times stand beside it in `timing.jsonl`, never in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from qfr.canonical import canonical
+from qfr.errors import LogError
+from qfr.records import SCHEMA_VERSION, Episode, FaultKind
+
+T = TypeVar("T")
+
+_ORDER = {FaultKind.none: 0, FaultKind.et: 1, FaultKind.it: 2, FaultKind.ep: 3}
+
+
+def encode(episode: Episode) -> bytes:
+    """One canonical JSON line, newline included."""
+    return canonical(dataclasses.asdict(episode)).encode("ascii") + b"\n"
+
+
+def decode(line: bytes, *, where: str) -> Episode:
+    """Read one line back.
+
+    Raises
+    ------
+    LogError
+        The line is no JSON object, of another schema version, or a field is missing, unknown or of another
+        type.
+    """
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise LogError(f"not a JSON line ({error})", where=where, hint="the log is damaged") from None
+    if not isinstance(raw, dict) or "schema" not in raw:
+        raise LogError("the line is no episode", where=where, hint="is this an episodes.jsonl of qfr?")
+    if raw["schema"] != SCHEMA_VERSION:
+        raise LogError(
+            f"schema version {raw['schema']!r}, but this qfr reads version {SCHEMA_VERSION}",
+            where=where,
+            hint="read it with the qfr version that wrote it",
+        )
+    try:
+        return _build(Episode, raw)
+    except (TypeError, ValueError) as error:
+        raise LogError(f"no valid episode: {error}", where=where, hint="the log is damaged") from None
+
+
+@cache
+def _fields(kind: type) -> tuple[tuple[str, Any], ...]:
+    hints = get_type_hints(kind)
+    return tuple((f.name, hints[f.name]) for f in dataclasses.fields(kind))
+
+
+def _build(kind: type[T], raw: object) -> T:
+    if not isinstance(raw, Mapping):
+        raise TypeError(f"{kind.__name__} is not an object")
+    fields = _fields(kind)
+    names = {name for name, _ in fields}
+    if wrong := names.symmetric_difference(raw):
+        word = "lacks" if names - set(raw) else "does not know"
+        raise ValueError(f"{kind.__name__} {word} {sorted(wrong)[0]!r}")
+    return kind(**{name: _value(hint, raw[name], f"{kind.__name__}.{name}") for name, hint in fields})
+
+
+def _value(hint: Any, raw: object, name: str) -> object:
+    if get_origin(hint) is UnionType:
+        if raw is None and NoneType in get_args(hint):
+            return None
+        hint = next(option for option in get_args(hint) if option is not NoneType)
+    if get_origin(hint) is tuple:
+        if not isinstance(raw, list):
+            raise TypeError(f"{name} is not a list")
+        return tuple(_value(get_args(hint)[0], item, name) for item in raw)
+    if dataclasses.is_dataclass(hint):
+        return _build(hint, raw)
+    if issubclass(hint, StrEnum):
+        return hint(raw)
+    if hint is float and type(raw) is int:
+        return float(raw)
+    if type(raw) is not hint:
+        raise TypeError(f"{name} is not of type {hint.__name__}")
+    return raw
+
+
+def sort_key(episode: Episode) -> tuple[str, int, int, int]:
+    """Fixed order of a log: task, fault, site, trial."""
+    site = -1 if episode.trace is None else episode.trace.site
+    return (episode.task, _ORDER[episode.fault], site, episode.trial)
+
+
+def log_bytes(episodes: Iterable[Episode]) -> bytes:
+    """The final `episodes.jsonl`: canonical lines in fixed order."""
+    return b"".join(encode(episode) for episode in sorted(episodes, key=sort_key))
+
+
+def read_log(data: bytes, *, where: str) -> tuple[Episode, ...]:
+    """All episodes of a complete log.
+
+    Raises
+    ------
+    LogError
+        A line is damaged, or the last line is torn.
+    """
+    if data and not data.endswith(b"\n"):
+        raise LogError("the last line is torn", where=where, hint="the log was cut; fetch or rebuild it")
+    lines = data.splitlines()
+    return tuple(decode(line, where=f"{where}, line {number}") for number, line in enumerate(lines, 1))
+
+
+class Journal:
+    """Append-only file of finished episodes of one cell. One writer at a time (the caller holds a lock).
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the cell; created when missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "journal.jsonl"
+        self.timing_path = folder / "timing.jsonl"
+        self.torn_bytes = self._cut_torn_line()
+        # Bytes of a torn last line that were cut off (0 = none).
+
+    def _cut_torn_line(self) -> int:
+        if not self.path.exists():
+            return 0
+        data = self.path.read_bytes()
+        keep = data.rfind(b"\n") + 1
+        if keep < len(data):
+            with self.path.open("r+b") as file:
+                file.truncate(keep)
+                os.fsync(file.fileno())
+        return len(data) - keep
+
+    def episodes(self) -> tuple[Episode, ...]:
+        """Finished episodes, in the order of playing."""
+        if not self.path.exists():
+            return ()
+        return read_log(self.path.read_bytes(), where=str(self.path))
+
+    def append(self, episode: Episode, timing: Mapping[str, str | int | float]) -> None:
+        """Write one episode and force it to disk; then its timing line (not forced)."""
+        _append(self.path, encode(episode), sync=True)
+        _append(self.timing_path, canonical(dict(timing)).encode("ascii") + b"\n", sync=False)
+
+
+def _append(path: Path, line: bytes, *, sync: bool) -> None:
+    fresh = not path.exists()
+    with path.open("ab") as file:
+        file.write(line)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+    if sync and fresh:
+        # A new name is safe only once its folder is on disk too.
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

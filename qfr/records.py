@@ -1,0 +1,202 @@
+"""What is written down: the nouns of an episode log, one line of meaning under each field.
+
+All records are frozen. An episode's log line is the canonical JSON of `Episode`; scores, tables and
+reports are derived from it and can be rebuilt from it alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+SCHEMA_VERSION = 1
+
+
+class FaultKind(StrEnum):
+    """What is injected at one call of the gold path (Hu 2026, section 3; ToolMaze's taxonomy)."""
+
+    none = "none"
+    et = "et"
+    it = "it"
+    ep = "ep"
+
+
+class Channel(StrEnum):
+    """Which way a call of the agent failed (Jang 2026). An injected fault is not the agent's error."""
+
+    tool_name = "tool_name"
+    arguments = "arguments"
+    entity = "entity"
+    format = "format"
+
+
+class ParseKind(StrEnum):
+    """How the turn's text was read: the whole turn, the first object found in it, or not at all."""
+
+    strict = "strict"
+    tolerant = "tolerant"
+    none = "none"
+
+
+class StopReason(StrEnum):
+    """Why the model stopped writing this turn."""
+
+    end_of_generation = "end_of_generation"
+    max_tokens = "max_tokens"
+    context = "context"
+
+
+class Ending(StrEnum):
+    """How the episode ended. A machinery failure is an exception, not an ending."""
+
+    submitted = "submitted"
+    reported_failure = "reported_failure"
+    out_of_steps = "out_of_steps"
+    out_of_errors = "out_of_errors"
+    out_of_context = "out_of_context"
+
+
+class Policy(StrEnum):
+    """Scoring policy (Hu 2026, section 3). Both are always computed from the same log."""
+
+    tolerant = "tolerant"
+    strict = "strict"
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call as the model asked for it."""
+
+    tool: str
+    # Tool name exactly as the model wrote it.
+    arguments: str
+    # The arguments object as canonical JSON (sorted keys, numbers in the digits the model wrote).
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the executor answered."""
+
+    text: str
+    # Exact text of the user message that the model sees next ("" after a terminal call: nothing is sent).
+    ok: bool
+    # False when the call failed, for whatever reason.
+    channel: Channel | None
+    # The agent's own error; None when the call was good or when the fault was injected.
+    injected: bool
+    # True when the text comes from the fault and not from the world.
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One turn's text as the engine produced it."""
+
+    text: str
+    # Decoded from the tokens' bytes; ill-formed UTF-8 becomes U+FFFD (token_ids lose nothing).
+    token_ids: tuple[int, ...]
+    # Generated tokens in order, the end-of-generation token included when it ended the turn.
+    stop: StopReason
+    # Why it stopped.
+    prompt_tokens: int
+    # Tokens of the segments appended before this turn (system and task, or the observation).
+    margins: tuple[float, ...]
+    # Per generated token: top logit minus runner-up, in logits.
+    logits_sha256: str
+    # SHA-256 over the little-endian float32 logit vectors of this turn's tokens, in order.
+    control_text: bool
+    # True when a content of this turn's input, or the turn itself, spells a control token of the model.
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One model turn and what came of it."""
+
+    index: int
+    # 0 for the first turn.
+    generation: Generation
+    # What the model wrote.
+    parse: ParseKind
+    # Which reading applied.
+    call: ToolCall | None
+    # The call read from the text, None when nothing could be read.
+    observation: Observation
+    # The executor's answer.
+
+
+@dataclass(frozen=True)
+class FaultTrace:
+    """Life of the scheduled fault, each as the index of the turn in which it happened, None when it did not."""
+
+    site: int
+    # Index of the site among the task's sites for this kind.
+    tool: str
+    # Tool at the site.
+    arguments: str
+    # Canonical gold arguments at the site.
+    fired: int | None
+    # The fault's text (or the displaced record) was the answer to this turn's call for the first time.
+    witnessed: int | None
+    # The first turn whose rendered prompt holds the fault's text.
+    retried: int | None
+    # The first later turn with the same call (same tool and arguments).
+    recovered: int | None
+    # The first later turn whose identical call succeeded (ET, IT: the true record was read).
+    dead_calls: int
+    # Calls of the faulted tool that the fault answered (EP: calls of the dead tool; ET, IT: 0 or 1).
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One attempt at one task: a line of `episodes.jsonl`. Holds no time, host, process or run id."""
+
+    schema: int
+    # SCHEMA_VERSION of the writer.
+    cell_id: str
+    # What ran.
+    task: str
+    # Task id within the suite.
+    family: str
+    # The task's family.
+    fault: FaultKind
+    # Kind injected in this episode.
+    trial: int
+    # Repetition of the cell, 0 for the first.
+    trace: FaultTrace | None
+    # None exactly when fault is none.
+    turns: tuple[Turn, ...]
+    # In order.
+    ending: Ending
+    # Exactly one.
+    answer: str | None
+    # Canonical JSON of the submitted answer argument; None when nothing was submitted.
+    gold: str
+    # The gold answer as a plain decimal.
+    errors: int
+    # Failed calls of the agent (channel not None), cumulative.
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one policy says of one episode."""
+
+    success: bool
+    # The episode counts as a success under the policy (EP: a correct report after enough calls).
+    right_answer: bool
+    # A submitted answer equals the gold answer under the policy.
+    reason: str
+    # One word for the result: right_answer, wrong_answer, no_number, not_literal, not_strict,
+    # reported, reported_early, invented, or the ending's name.
+    delivered: bool
+    # The scheduled fault fired (True for clean episodes).
+    reported: bool
+    # EP: report_failure without a number, however early.
+    reported_after: bool
+    # EP: reported after at least k calls of the dead tool (scorer.ep_min_calls).
+    invented: bool
+    # EP: a number was submitted although the value could not be known.
+    requeried: bool
+    # IT: the displaced lookup was asked again.
+    expression: bool
+    # The submitted answer was an arithmetic expression or a numeric string.
+    strict_throughout: bool
+    # Every turn was strict JSON.

@@ -1,0 +1,129 @@
+"""Named results, Wilson intervals, the quantile rule, and when a bootstrap interval can be trusted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scipy.special import ndtri
+
+
+class Method(StrEnum):
+    """How a bootstrap distribution is obtained."""
+
+    EXACT = "exact"
+    MONTECARLO = "montecarlo"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A point estimate with its bootstrap interval.
+
+    Attributes
+    ----------
+    value : float or None
+        Point estimate, a fraction (or a ratio); None when there is nothing to estimate from.
+    low, high : float or None
+        Ends of the interval; None when there is none.
+    level : float
+        Nominal level, such as 0.95.
+    n : int
+        Tasks (of the first sample, when there are two).
+    n_second : int or None
+        Tasks of the second of two independent samples.
+    method : Method
+        How the interval was computed.
+    resamples : int or None
+        Monte Carlo resamples; None for the exact distribution.
+    degenerate : bool
+        The bootstrap distribution is a single point, so ``low == high`` says nothing about uncertainty.
+    reliable : bool
+        False where the nominal level is known to fail, or where there is no interval.
+    reason : str or None
+        Why something is None, degenerate, unreliable, or computed by another method than asked.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    level: float
+    n: int
+    n_second: int | None
+    method: Method
+    resamples: int | None
+    degenerate: bool
+    reliable: bool
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An interval of a rate that counts independent trials.
+
+    Attributes
+    ----------
+    value, low, high : float or None
+        Rate and ends, fractions in 0..1; None without trials.
+    level : float
+        Nominal level.
+    n : int
+        Trials.
+    degenerate : bool
+        Always False: the Wilson interval has a width even at 0 and 1.
+    reason : str or None
+        Why the ends are None.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    level: float
+    n: int
+    degenerate: bool
+    reason: str | None
+
+
+def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
+    """Return the Wilson score interval of a rate (Hu 2026 gives it for episode-level rates).
+
+    Parameters
+    ----------
+    successes, trials : int
+        ``0 <= successes <= trials``.
+    level : float
+        Two-sided level in (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If the counts or the level are out of range.
+    """
+    check_level(level)
+    if not 0 <= successes <= trials:
+        raise ValueError(f"{successes} successes in {trials} trials")
+    if trials == 0:
+        return Interval(None, None, None, level, 0, False, "no trials")
+    z = float(ndtri(0.5 + level / 2))
+    rate = successes / trials
+    scale = 1 + z * z / trials
+    centre = (rate + z * z / (2 * trials)) / scale
+    half = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials)) / scale
+    # At 0 and at 1 the formula touches the bound exactly; rounding must not step over it.
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == trials else min(1.0, centre + half)
+    return Interval(rate, low, high, level, trials, False, None)
+
+
+def check_level(level: float) -> None:
+    """Raise `ValueError` unless the level lies strictly between 0 and 1."""
+    if not 0 < level < 1:
+        raise ValueError(f"level {level} is not between 0 and 1")
+
+
+def order_statistic(probability: float, draws: int) -> int:
+    """Return the index into sorted draws that ``inf{x: F(x) >= q}`` selects.
+
+    With 20,000 draws and q = 0.025 that is the 500th smallest, index 499. The slack undoes the rounding of q.
+    """
+    return max(0, math.ceil(probability * draws - 1e-6) - 1)

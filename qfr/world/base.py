@@ -1,0 +1,170 @@
+"""What a world is: tools with docstrings, records, a task generator and a solver.
+
+Nothing above this room knows an order or a customer. Fault sites follow from the argument graph of the
+gold path (`GoldCall.sources`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Protocol
+
+from qfr.records import FaultKind
+
+# A JSON value as the protocol reads it; numbers are Decimal so that no digit is lost.
+Json = None | bool | str | Decimal | list["Json"] | dict[str, "Json"]
+
+
+class Role(StrEnum):
+    """What a tool is for."""
+
+    lookup = "lookup"
+    submit = "submit"
+    report = "report"
+
+
+class Kind(StrEnum):
+    """Type of a parameter as the signature shows it."""
+
+    string = "string"
+    number = "number"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a tool."""
+
+    name: str
+    kind: Kind
+    doc: str
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool as prompts show it."""
+
+    name: str
+    role: Role
+    parameters: tuple[Parameter, ...]
+    doc: str
+    # One sentence.
+
+    @property
+    def signature(self) -> str:
+        """`get_order(order_id: string)`."""
+        inside = ", ".join(f"{p.name}: {p.kind}" for p in self.parameters)
+        return f"{self.name}({inside})"
+
+
+@dataclass(frozen=True)
+class GoldCall:
+    """A lookup of the minimal gold path."""
+
+    tool: str
+    arguments: str
+    # Canonical JSON.
+    sources: tuple[int, ...]
+    # Indices of earlier gold calls whose results supply an argument; empty when the task text does.
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a suite."""
+
+    id: str
+    # Unique in the suite, sorts in suite order: "base-00".
+    family: str
+    text: str
+    # The user message.
+    tools: tuple[str, ...]
+    # Names of all tools that exist in this task (distractors included).
+    gold_calls: tuple[GoldCall, ...]
+    answer: Decimal
+    # Verified by the independent solver.
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call on the gold path at which a fault can be injected."""
+
+    index: int
+    # Position among the task's sites of this kind.
+    call: int
+    # Index into the task's gold_calls.
+    tool: str
+    arguments: str
+    # Canonical JSON.
+
+
+@dataclass(frozen=True)
+class Found:
+    """A record that a lookup returned."""
+
+    record: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class NotFound:
+    """The lookup named an id that does not exist."""
+
+    message: str
+
+
+Lookup = Callable[[str, str], Mapping[str, Json]]
+# (tool, canonical arguments) -> record.
+
+
+class World(Protocol):
+    """A family of tasks over one set of records."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The suite, in its fixed order."""
+        ...
+
+    def tool(self, name: str) -> Tool | None:
+        """The tool of that name, None when the world has none."""
+        ...
+
+    def call(self, task: Task, tool: str, arguments: Mapping[str, Json]) -> Found | NotFound:
+        """Answer a well-formed lookup of an existing tool. Never raises on the model's values."""
+        ...
+
+    def solve(self, task: Task, lookup: Lookup) -> Decimal:
+        """Compute the task's answer by following `lookup`: the independent solver."""
+        ...
+
+    def displaced(self, task: Task, site: Site) -> Mapping[str, Json]:
+        """Another record of the site's tool whose echoed id differs and whose use changes the answer (IT)."""
+        ...
+
+
+def sites(task: Task, kind: FaultKind) -> tuple[Site, ...]:
+    """Valid sites of a fault kind, in gold-path order.
+
+    ET and EP: lookups whose argument comes from an earlier lookup. IT: lookups whose result is the argument
+    of a later lookup. One rule that gives the published denominators (Hu 2026, tables 1 and 3): 2 ET/EP
+    sites per base task and 3 per shipping task, 2 IT sites per task. Which lookups the paper used is not
+    said; the rule is ours.
+    """
+    if kind is FaultKind.none:
+        return ()
+    used = {source for call in task.gold_calls for source in call.sources}
+    chosen = [
+        index
+        for index, call in enumerate(task.gold_calls)
+        if (index in used if kind is FaultKind.it else bool(call.sources))
+    ]
+    return tuple(
+        Site(i, index, task.gold_calls[index].tool, task.gold_calls[index].arguments)
+        for i, index in enumerate(chosen)
+    )
