@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from qfr.canonical import digest
@@ -42,9 +43,9 @@ def declared_source(cfg: CellConfig) -> dict[str, object]:
     model, preset = cfg.model, cfg.quant.preset
     source: dict[str, object] = {"name": model.name, "preset": preset}
     if model.path is not None:
-        return source | {"path": True}
+        return source | {"path": PurePath(model.path).name}
     if model.base is not None:
-        return source | {"base": True, "imatrix": cfg.quant.imatrix is not None}
+        return source | {"base": PurePath(model.base).name, "imatrix": cfg.quant.imatrix is not None}
     chosen = preset if preset in model.files else model.derive_from
     file = model.files.get(chosen or "")
     if file is not None:
@@ -89,7 +90,7 @@ def cell_id(
     design: str, *, model_sha256: str, library_sha256: str, device: str, offloaded_layers: int, n_ctx: int
 ) -> str:
     """`c-` and 16 hex digits: the cell as it ran."""
-    measured = {
+    measured: dict[str, object] = {
         "design": design,
         "model_sha256": model_sha256,
         "library_sha256": library_sha256,

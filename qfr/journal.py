@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from qfr.canonical import canonical
 from qfr.errors import LogError
@@ -27,8 +27,13 @@ _ORDER = {FaultKind.none: 0, FaultKind.et: 1, FaultKind.it: 2, FaultKind.ep: 3}
 
 
 def encode(episode: Episode) -> bytes:
-    """One canonical JSON line, newline included."""
-    return canonical(dataclasses.asdict(episode)).encode("ascii") + b"\n"
+    """One canonical JSON line, newline included.
+
+    An episode holds no Decimal, so the standard encoder writes the same text as `canonical`, faster.
+    """
+    plain = dataclasses.asdict(episode)
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode("ascii") + b"\n"
 
 
 def decode(line: bytes, *, where: str) -> Episode:
@@ -59,7 +64,7 @@ def decode(line: bytes, *, where: str) -> Episode:
 
 
 @cache
-def _fields(kind: type) -> tuple[tuple[str, Any], ...]:
+def _fields(kind: type[object]) -> tuple[tuple[str, Any], ...]:
     hints = get_type_hints(kind)
     return tuple((f.name, hints[f.name]) for f in dataclasses.fields(kind))
 
@@ -67,7 +72,7 @@ def _fields(kind: type) -> tuple[tuple[str, Any], ...]:
 def _build(kind: type[T], raw: object) -> T:
     if not isinstance(raw, Mapping):
         raise TypeError(f"{kind.__name__} is not an object")
-    fields = _fields(kind)
+    fields = _fields(cast("type[object]", kind))
     names = {name for name, _ in fields}
     if wrong := names.symmetric_difference(raw):
         word = "lacks" if names - set(raw) else "does not know"
@@ -85,7 +90,7 @@ def _value(hint: Any, raw: object, name: str) -> object:
             raise TypeError(f"{name} is not a list")
         return tuple(_value(get_args(hint)[0], item, name) for item in raw)
     if dataclasses.is_dataclass(hint):
-        return _build(hint, raw)
+        return _build(cast("type[object]", hint), raw)
     if issubclass(hint, StrEnum):
         return hint(raw)
     if hint is float and type(raw) is int:

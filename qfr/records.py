@@ -27,7 +27,7 @@ class Channel(StrEnum):
     tool_name = "tool_name"
     arguments = "arguments"
     entity = "entity"
-    format = "format"
+    form = "format"
 
 
 class ParseKind(StrEnum):
@@ -61,6 +61,47 @@ class Policy(StrEnum):
 
     tolerant = "tolerant"
     strict = "strict"
+
+
+class Role(StrEnum):
+    """What a tool is for."""
+
+    lookup = "lookup"
+    submit = "submit"
+    report = "report"
+
+
+class Kind(StrEnum):
+    """Type of a parameter as the signature shows it."""
+
+    string = "string"
+    number = "number"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a tool."""
+
+    name: str
+    kind: Kind
+    doc: str
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool as prompts show it. Submit and report tools have exactly one parameter."""
+
+    name: str
+    role: Role
+    parameters: tuple[Parameter, ...]
+    doc: str
+    # One sentence.
+
+    @property
+    def signature(self) -> str:
+        """`get_order(order_id: string)`."""
+        inside = ", ".join(f"{p.name}: {p.kind}" for p in self.parameters)
+        return f"{self.name}({inside})"
 
 
 @dataclass(frozen=True)
@@ -184,7 +225,7 @@ class Score:
     right_answer: bool
     # A submitted answer equals the gold answer under the policy.
     reason: str
-    # One word for the result: right_answer, wrong_answer, no_number, not_literal, not_strict,
+    # One word for the result: right_answer, wrong_answer, no_number, not_literal, not_strict, gave_up,
     # reported, reported_early, invented, or the ending's name.
     delivered: bool
     # The scheduled fault fired (True for clean episodes).

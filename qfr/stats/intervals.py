@@ -17,6 +17,39 @@ class Method(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """How to bootstrap.
+
+    Attributes
+    ----------
+    level : float
+        Two-sided nominal level.
+    method : Method
+        Exact distribution, or Monte Carlo resamples.
+    resamples : int
+        Number of Monte Carlo resamples (Hu 2026: 20,000).
+    expanded : bool
+        Widen the quantiles for small samples (see `reliability.expanded_tail`). The published intervals
+        are plain percentile intervals, so this is off unless asked for.
+    """
+
+    level: float = 0.95
+    method: Method = Method.EXACT
+    resamples: int = 20_000
+    expanded: bool = False
+
+    def __post_init__(self) -> None:
+        check_level(self.level)
+        if self.resamples < 1:
+            raise ValueError(f"{self.resamples} resamples")
+
+    @property
+    def tail(self) -> float:
+        """Nominal probability below the lower end, such as 0.025."""
+        return (1 - self.level) / 2
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """A point estimate with its bootstrap interval.
 

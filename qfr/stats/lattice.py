@@ -81,7 +81,9 @@ class Lattice:
         """
         top, bottom = _integers(successes, "successes"), _integers(sites, "sites")
         if top.shape != bottom.shape:
-            raise TableError(f"{top.size} success counts but {bottom.size} site counts", hint="give one pair per task")
+            raise TableError(
+                f"{top.size} success counts but {bottom.size} site counts", hint="give one pair per task"
+            )
         if not top.size:
             return cls(top, 1)
         if int(bottom.min()) < 1:
@@ -102,7 +104,9 @@ class Lattice:
         denominator = math.lcm(*(value.denominator for value in values))
         numerators = [value.numerator * (denominator // value.denominator) for value in values]
         if any(abs(numerator) > LARGEST_NUMERATOR for numerator in (*numerators, denominator)):
-            raise TableError(f"the values have the common denominator {denominator}, too large for exact arithmetic")
+            raise TableError(
+                f"the values have the common denominator {denominator}, too large for exact arithmetic"
+            )
         return cls(np.array(numerators, dtype=np.int64), denominator)
 
     @classmethod
@@ -117,7 +121,9 @@ class Lattice:
         given = np.asarray(rates, dtype=np.float64)
         bottom = _integers(sites, "sites")
         if given.shape != bottom.shape:
-            raise TableError(f"{given.size} rates but {bottom.size} site counts", hint="give one pair per task")
+            raise TableError(
+                f"{given.size} rates but {bottom.size} site counts", hint="give one pair per task"
+            )
         counts = given * bottom
         if not bool(np.isfinite(counts).all()):
             raise TableError("a rate is not finite", hint="leave out tasks without a rate")
@@ -146,7 +152,9 @@ def difference(first: Lattice, second: Lattice) -> Lattice:
         If the two do not have the same number of tasks.
     """
     if len(first) != len(second):
-        raise TableError(f"{len(first)} tasks against {len(second)}", hint="pair the same tasks in the same order")
+        raise TableError(
+            f"{len(first)} tasks against {len(second)}", hint="pair the same tasks in the same order"
+        )
     one, other = common(first, second)
     return Lattice(one.numerators - other.numerators, one.denominator)
 

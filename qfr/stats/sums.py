@@ -2,9 +2,9 @@
 
 Drawing n of n integers with replacement and adding them up gives a sum whose distribution is the n-fold
 convolution of the values' own distribution. Strata are drawn separately, so their sums convolve too. Small
-convolutions are direct, in which case every term is positive and the relative error stays near 1e-15. Large ones
-go through the FFT over a window around the mean outside which less than 1e-17 of the mass lies (Bernstein's
-inequality), whatever wraps around included.
+convolutions are direct, in which case every term is positive and the relative error stays near 1e-15. Large
+ones go through the FFT over a window around the mean outside which less than 1e-17 of the mass lies
+(Bernstein's inequality), whatever wraps around included.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from qfr.stats.lattice import FloatArray, IntArray
 DIRECT_POINTS = 1500
 #: A distribution with more points than this is not built.
 LARGEST_POINTS = 2**23
+#: Scaled sums stay below this, within 64 bits.
+LARGEST_SUM = 2**62
 #: Values of F closer to q than this count as equal: the rounding of F itself is smaller.
 SLACK = 1e-12
 _OUTSIDE = 1e-17
@@ -44,6 +46,11 @@ class SumDistribution:
     step: int
     cumulative: FloatArray
     probabilities: FloatArray
+
+    @property
+    def largest(self) -> int:
+        """Largest absolute sum listed."""
+        return max(abs(self.start), abs(self.start + self.step * (self.cumulative.size - 1)))
 
     def quantile(self, probability: float) -> int:
         """Return ``inf{x: F(x) >= probability}``."""
@@ -121,7 +128,8 @@ def _window(strata: Sequence[IntArray], spans: Sequence[int], points: int) -> tu
 def _by_fft(strata: Sequence[IntArray], first: int, length: int) -> FloatArray:
     """Return the probabilities of `length` sums from `first` on.
 
-    Each stratum is centred first: where its transform is large its phase is then small, and the power keeps its digits.
+    Each stratum is centred first: where its transform is large its phase is then small, and the power
+    keeps its digits.
     """
     size = fft.next_fast_len(length, real=True)
     product = np.ones(size // 2 + 1, dtype=np.complex128)
@@ -140,8 +148,8 @@ def difference_quantile(
 ) -> int:
     """Return a quantile of ``scales[0] * A - scales[1] * B`` for independent sums A and B.
 
-    The joint lattice can be huge when the sample sizes share no factor, so it is never built: F is evaluated at one
-    point at a time and the quantile found by bisection over the integers.
+    The joint lattice can be huge when the sample sizes share no factor, so it is never built: F is
+    evaluated at one point at a time and the quantile found by bisection over the integers.
     """
     left = scales[0] * (first.start + first.step * np.arange(first.cumulative.size, dtype=np.int64))
     stride = scales[1] * second.step

@@ -9,54 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
 from typing import Protocol
 
+from qfr.canonical import Json as Json
+from qfr.canonical import digest
 from qfr.records import FaultKind
-
-# A JSON value as the protocol reads it; numbers are Decimal so that no digit is lost.
-Json = None | bool | str | Decimal | list["Json"] | dict[str, "Json"]
-
-
-class Role(StrEnum):
-    """What a tool is for."""
-
-    lookup = "lookup"
-    submit = "submit"
-    report = "report"
-
-
-class Kind(StrEnum):
-    """Type of a parameter as the signature shows it."""
-
-    string = "string"
-    number = "number"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a tool."""
-
-    name: str
-    kind: Kind
-    doc: str
-
-
-@dataclass(frozen=True)
-class Tool:
-    """A tool as prompts show it."""
-
-    name: str
-    role: Role
-    parameters: tuple[Parameter, ...]
-    doc: str
-    # One sentence.
-
-    @property
-    def signature(self) -> str:
-        """`get_order(order_id: string)`."""
-        inside = ", ".join(f"{p.name}: {p.kind}" for p in self.parameters)
-        return f"{self.name}({inside})"
+from qfr.records import Kind as Kind
+from qfr.records import Parameter as Parameter
+from qfr.records import Role as Role
+from qfr.records import Tool as Tool
 
 
 @dataclass(frozen=True)
@@ -140,11 +101,15 @@ class World(Protocol):
         ...
 
     def solve(self, task: Task, lookup: Lookup) -> Decimal:
-        """Compute the task's answer by following `lookup`: the independent solver."""
+        """Compute the task's answer from its text by following `lookup`: the independent solver."""
         ...
 
     def displaced(self, task: Task, site: Site) -> Mapping[str, Json]:
         """Another record of the site's tool whose echoed id differs and whose use changes the answer (IT)."""
+        ...
+
+    def content(self, task: Task) -> str:
+        """All records behind a task as canonical JSON, for the suite's hash."""
         ...
 
 
@@ -168,3 +133,35 @@ def sites(task: Task, kind: FaultKind) -> tuple[Site, ...]:
         Site(i, index, task.gold_calls[index].tool, task.gold_calls[index].arguments)
         for i, index in enumerate(chosen)
     )
+
+
+def task_tools(world: World, task: Task) -> tuple[Tool, ...]:
+    """The tools that exist in a task, in the order in which they are shown."""
+    found = (world.tool(name) for name in task.tools)
+    return tuple(tool for tool in found if tool is not None)
+
+
+def suite_sha256(world: World) -> str:
+    """SHA-256 over everything generated: tools, task texts, gold paths, answers and records."""
+    names = sorted({name for task in world.tasks for name in task.tools})
+    tools = [world.tool(name) for name in names]
+    return digest(
+        {
+            "world": world.name,
+            "version": world.version,
+            "tools": [[tool.signature, tool.role, tool.doc] for tool in tools if tool is not None],
+            "tasks": [_task_content(world, task) for task in world.tasks],
+        }
+    )
+
+
+def _task_content(world: World, task: Task) -> dict[str, object]:
+    return {
+        "id": task.id,
+        "family": task.family,
+        "text": task.text,
+        "tools": task.tools,
+        "gold_calls": [[call.tool, call.arguments, call.sources] for call in task.gold_calls],
+        "answer": format(task.answer, "f"),
+        "records": world.content(task),
+    }

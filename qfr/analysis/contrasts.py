@@ -1,0 +1,245 @@
+"""Contrasts: A minus B on one axis with the others fixed, for every target, with interval and exact tests.
+
+Example
+-------
+Read a table of published per-task successes and contrast its presets::
+
+    from qfr.analysis.contrasts import Options, contrast_table
+    from qfr.analysis.levels import Axis
+    from qfr.analysis.tablefile import read_table
+    from qfr.stats.intervals import Method
+
+    table = read_table("published.json")
+    for contrast in contrast_table(table.tables, Options(vary=Axis.quant)):
+        where = f"{contrast.model} {contrast.prompt} {contrast.a} - {contrast.b} {contrast.target}"
+        if contrast.points is None:
+            print(where, "not estimable:", contrast.reason)
+        elif contrast.low is None:
+            print(where, f"{contrast.points:+.1f} points, no interval:", contrast.reason)
+        else:
+            interval = f"[{contrast.low:+.1f}, {contrast.high:+.1f}]"
+            doubt = "" if contrast.reliable else f" ({contrast.reason})"
+            print(where, f"{contrast.points:+.1f} points {interval}, n = {contrast.n_tasks}{doubt}")
+
+    # The paper's own way: seeded Monte Carlo instead of the exact bootstrap distribution.
+    paper = Options(vary=Axis.prompt, method=Method.MONTECARLO, resamples=20_000, seed=1)
+    by_prompt = contrast_table(table.tables, paper)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from qfr.analysis.decomposition import (
+    POINTS,
+    decompose,
+    undelivered_bounds,
+    ungated_bounds,
+)
+from qfr.analysis.levels import Axis
+from qfr.analysis.pairing import Pair, pairs
+from qfr.analysis.results import Contrast
+from qfr.analysis.streams import stream
+from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
+from qfr.stats import bootstrap, lattice
+from qfr.stats.exact import PairedTest, sign_flip_test, sign_test
+from qfr.stats.intervals import Estimate, Method
+from qfr.stats.lattice import BoolArray
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to contrast."""
+
+    vary: Axis = Axis.quant
+    method: Method = Method.EXACT
+    resamples: int = 20_000
+    # Monte Carlo only (Hu 2026: 20,000).
+    seed: int = 0
+    # Monte Carlo only; every contrast draws from a stream of its own.
+    level: float = 0.95
+    families: bool = True
+    # Also within each task family.
+    order: tuple[str, ...] = ()
+    # Explicit order of the varied levels, highest first.
+
+    @property
+    def bootstrap(self) -> bootstrap.Options:
+        """The part that the bootstrap needs."""
+        return bootstrap.Options(self.level, self.method, self.resamples)
+
+
+def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) -> tuple[Contrast, ...]:
+    """Contrast every pair of cells that differs in the varied axis alone, for every target and family.
+
+    Parameters
+    ----------
+    tables : iterable of TaskTable
+        Finished fault cells, any policies; cells that must not be set against each other are kept apart (see
+        `qfr.analysis.pairing`).
+    options : Options, optional
+
+    Returns
+    -------
+    tuple of Contrast
+        Ordered by pair, then target, then family (all tasks first). A quantity that cannot be estimated is None
+        with the reason.
+
+    Raises
+    ------
+    TableError
+        If a cell is listed twice or its level cannot be ordered.
+    """
+    chosen = options or Options()
+    given = tuple(tables)
+    return tuple(
+        contrast
+        for pair in pairs(given, chosen.vary, chosen.order)
+        for contrast in contrast_pair(pair, chosen, s_star(pair, given, chosen.vary))
+    )
+
+
+def s_star(pair: Pair, tables: Iterable[TaskTable], vary: Axis) -> BoolArray:
+    """Return S*(A, P): tasks certified at both levels of the pair under every prompt that was run.
+
+    When the prompt varies, it is one level under every prompt (Hu 2026: nine tasks pass every 3-bit prompt).
+    """
+    free = {vary, Axis.prompt}
+
+    def fixed(table: TaskTable) -> tuple[object, ...]:
+        axes = tuple(getattr(table.key, axis.value) for axis in Axis if axis not in free)
+        alike = table.treatment
+        return (*axes, table.key.suite, table.key.gate, table.key.trial, table.policy, alike.suite, alike.build)
+
+    levels = {getattr(pair.a.key, vary.value), getattr(pair.b.key, vary.value)}
+    members = tuple(
+        table
+        for table in tables
+        if fixed(table) in (fixed(pair.a), fixed(pair.b))
+        and (vary is Axis.prompt or getattr(table.key, vary.value) in levels)
+    )
+    return shared_tasks(members)
+
+
+def contrast_pair(pair: Pair, options: Options, shared: BoolArray) -> tuple[Contrast, ...]:
+    """Contrast one pair for every target and family."""
+    targets = [target for target in Target if target is not Target.ungated or pair.a.key.gate == "none"]
+    if pair.a.key.fault == "none":
+        targets = [Target.clean]
+    families: list[str | None] = [None]
+    if options.families and len(names := pair.a.family_names()) > 1:
+        families += names
+    masks = {family: pair.a.within(family) for family in families}
+    strata = [
+        _Stratum(target, family, masks[family], shared)
+        for target in targets
+        for family in families
+        if family is None or target is not Target.s_star
+    ]
+    return tuple(_contrast(pair, stratum, options) for stratum in strata)
+
+
+@dataclass(frozen=True)
+class _Stratum:
+    """What one contrast is computed on."""
+
+    target: Target
+    family: str | None
+    within: BoolArray
+    shared: BoolArray
+
+
+def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
+    a, b, within = pair.a, pair.b, stratum.within
+    drawn = samples(stratum.target, a, b, within, stratum.shared)
+    axes = {axis: None if axis is options.vary else str(getattr(a.key, axis.value)) for axis in Axis}
+    estimate = _estimate(drawn, options, _stream(pair, stratum, options))
+    test, flip = _tests(drawn)
+    listed = stratum.family is None
+    full = stratum.target is Target.full and bool(within.any())
+    return Contrast(
+        model=axes[Axis.model],
+        quant=axes[Axis.quant],
+        prompt=axes[Axis.prompt],
+        fault=axes[Axis.fault],
+        executor=axes[Axis.executor],
+        suite=a.key.suite,
+        gate=a.key.gate,
+        trial=a.key.trial,
+        context=pair.context,
+        policy=a.policy,
+        vary=options.vary.value,
+        a=pair.label_a,
+        b=pair.label_b,
+        target=stratum.target.value,
+        family=stratum.family,
+        n_tasks=int((drawn.enters_a | drawn.enters_b).sum()),
+        n_tasks_a=len(drawn.rates_a),
+        n_tasks_b=len(drawn.rates_b),
+        certified_a=int((a.certified & within).sum()),
+        certified_b=int((b.certified & within).sum()),
+        dropped_a=named(a.tasks, a.certified & within & ~drawn.enters_a) if listed else (),
+        dropped_b=named(b.tasks, b.certified & within & ~drawn.enters_b) if listed else (),
+        undelivered_a=a.undelivered_tasks if listed else (),
+        undelivered_b=b.undelivered_tasks if listed else (),
+        rate_a=drawn.rates_a.mean,
+        rate_b=drawn.rates_b.mean,
+        points=_points(estimate.value),
+        low=_points(estimate.low),
+        high=_points(estimate.high),
+        level=estimate.level,
+        method=estimate.method.value,
+        resamples=estimate.resamples,
+        seed=options.seed if estimate.resamples is not None else None,
+        degenerate=estimate.degenerate,
+        reliable=estimate.reliable,
+        reason=_reason(estimate, drawn, stratum, (pair.label_a, pair.label_b)),
+        remarks=pair.remarks,
+        favour_a=test.favour_first if test else None,
+        favour_b=test.favour_second if test else None,
+        ties=test.ties if test else None,
+        sign_p=test.p if test else None,
+        signflip_p=flip.p if flip else None,
+        smallest_p=test.smallest_p if test else None,
+        decomposition=decompose(a, b, within) if full else None,
+        bounds=undelivered_bounds(stratum.target, a, b, within, stratum.shared),
+        ungated_bounds=ungated_bounds(a, b, within) if full and a.key.gate != "none" else None,
+    )
+
+
+def _estimate(drawn: Samples, options: Options, rng: np.random.Generator) -> Estimate:
+    ask = bootstrap.paired if drawn.paired else bootstrap.two_sample
+    return ask(drawn.rates_a, drawn.rates_b, options=options.bootstrap, rng=rng)
+
+
+def _tests(drawn: Samples) -> tuple[PairedTest | None, PairedTest | None]:
+    if not drawn.paired:
+        return None, None
+    difference = lattice.difference(drawn.rates_a, drawn.rates_b)
+    return sign_test(difference), sign_flip_test(difference)
+
+
+def _stream(pair: Pair, stratum: _Stratum, options: Options) -> np.random.Generator:
+    """Return this contrast's own stream, so that adding a contrast changes no other."""
+    key = pair.a.key
+    names = [str(getattr(key, axis.value)) for axis in Axis if axis is not options.vary]
+    parts = [*names, key.suite, key.gate, key.trial, pair.context, pair.a.policy, options.vary.value]
+    parts += [pair.label_a, pair.label_b, stratum.target.value, stratum.family or ""]
+    return stream(options.seed, [str(part) for part in parts])
+
+
+def _reason(estimate: Estimate, drawn: Samples, stratum: _Stratum, labels: tuple[str, str]) -> str | None:
+    if drawn.paired and not len(drawn.rates_a):
+        return "empty matched set" if stratum.target is Target.matched else f"empty {stratum.target} set"
+    empty = [label for label, rates in zip(labels, (drawn.rates_a, drawn.rates_b), strict=True) if not len(rates)]
+    if empty:
+        return f"no certified task with a delivered fault at {' and '.join(empty)}"
+    return estimate.reason
+
+
+def _points(value: float | None) -> float | None:
+    # Ten digits: the product with 100 would otherwise show its rounding, 27.500000000000004.
+    return None if value is None else round(POINTS * value, 10)

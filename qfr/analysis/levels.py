@@ -1,0 +1,81 @@
+"""Order of the levels of an axis: which of two is A in "A minus B"."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from qfr.config import PRESET_BITS, ExecutorKind
+from qfr.errors import TableError
+from qfr.records import FaultKind
+
+
+class Axis(StrEnum):
+    """What a contrast varies while all other axes stay fixed."""
+
+    quant = "quant"
+    prompt = "prompt"
+    model = "model"
+    fault = "fault"
+    executor = "executor"
+
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+OrderKey = tuple[float, tuple[tuple[int, int, str], ...]]
+
+
+def bits(level: str) -> float | None:
+    """Return the nominal bits per weight that a level's name stands for, or None.
+
+    A plain number is its own value, a llama.cpp preset has its nominal bits, and a foreign name such as
+    ``FP8`` or ``INT4-AWQ`` counts by the first number in it. Bits order levels; nothing is computed from them.
+    """
+    if _NUMBER.fullmatch(level):
+        return float(level)
+    if level.upper() in PRESET_BITS:
+        return PRESET_BITS[level.upper()]
+    found = _NUMBER.search(level)
+    return float(found.group()) if found else None
+
+
+def order_key(axis: Axis, level: str, given: tuple[str, ...] = ()) -> OrderKey:
+    """Return the sort key of a level; in every pair the one that sorts first is A.
+
+    Presets and numbers sort from high to low, so that a contrast reads "higher minus lower precision" (Hu 2026,
+    section 4). Prompts sort naturally, P0 first (appendix C prints P0 minus P1); faults and executors in the
+    order of their definition; models by name.
+
+    Parameters
+    ----------
+    axis : Axis
+    level : str
+    given : tuple of str
+        An explicit order, highest first; it wins over the rule.
+
+    Raises
+    ------
+    TableError
+        If the level of a preset axis has no place in the order.
+    """
+    if given:
+        if level not in given:
+            raise TableError(f"level {level!r} is missing from the given order {', '.join(given)}")
+        return float(given.index(level)), ()
+    if axis is Axis.quant:
+        value = bits(level)
+        if value is None:
+            raise TableError(
+                f"level {level!r} cannot be ordered: it is neither a number nor a preset of llama.cpp",
+                hint='name the levels from high to low, such as "levels": ["bf16", "awq"]',
+            )
+        return -value, _natural(level)
+    kinds: type[StrEnum] | None = {Axis.fault: FaultKind, Axis.executor: ExecutorKind}.get(axis)
+    names = [str(kind) for kind in kinds] if kinds else []
+    return float(names.index(level)) if level in names else float(len(names)), _natural(level)
+
+
+def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a key under which P2 sorts before P10."""
+    parts = re.split(r"(\d+)", text)
+    return tuple((0, int(part[:18]), part) if part.isdecimal() else (1, 0, part) for part in parts if part)

@@ -1,0 +1,79 @@
+"""The result of a contrast: one line of meaning under each field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qfr.analysis.decomposition import Bounds, Decomposition
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A minus B. Differences, ends and bounds in points (-100..100), rates as fractions (0..1)."""
+
+    # --- which; the varied axis is None -----------------------------------------------------------
+    model: str | None
+    quant: str | None
+    prompt: str | None
+    fault: str | None
+    executor: str | None
+    suite: str
+    gate: str
+    trial: int
+    context: str
+    # What tells it from another contrast of the same names (a build, a prompt's digest); mostly empty.
+    policy: str
+    vary: str
+    a: str
+    b: str
+    target: str
+    family: str | None
+    # A stratum; None for all tasks.
+
+    # --- tasks ------------------------------------------------------------------------------------
+    n_tasks: int
+    # Distinct tasks that enter.
+    n_tasks_a: int
+    n_tasks_b: int
+    # Tasks that enter on either side.
+    certified_a: int
+    certified_b: int
+    # Tasks that passed clean (within the family).
+    dropped_a: tuple[str, ...]
+    dropped_b: tuple[str, ...]
+    # Tasks certified on that side that do not enter; not listed again per family.
+    undelivered_a: tuple[str, ...]
+    undelivered_b: tuple[str, ...]
+    # Certified tasks none of whose scheduled faults fired.
+
+    # --- estimate ---------------------------------------------------------------------------------
+    rate_a: float | None
+    rate_b: float | None
+    points: float | None
+    low: float | None
+    high: float | None
+    level: float
+    method: str
+    resamples: int | None
+    seed: int | None
+    degenerate: bool
+    reliable: bool
+    reason: str | None
+    remarks: tuple[str, ...]
+
+    # --- exact tests over paired tasks; None for own ----------------------------------------------
+    favour_a: int | None
+    favour_b: int | None
+    ties: int | None
+    sign_p: float | None
+    signflip_p: float | None
+    smallest_p: float | None
+    # The smallest p that the untied tasks could have given.
+
+    # --- what it is made of; None where it does not apply -------------------------------------------
+    decomposition: Decomposition | None
+    # Full target only.
+    bounds: Bounds | None
+    # Only while a scheduled fault of an entering task did not fire: all of them as failure and as success.
+    ungated_bounds: Bounds | None
+    # Full target only: the difference had faults run on uncertified tasks too, which may have any outcome.

@@ -1,0 +1,140 @@
+"""The llama.cpp library itself: its log, build, devices and quantizer.
+
+This module and `llama_model` are the only ones that import `llama_cpp`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import llama_cpp.llama_cpp as c
+import numpy as np
+from numpy.typing import NDArray
+
+
+# enum ggml_log_level: one line per control token and graph input, thousands of them per load.
+_DEBUG = 1
+
+
+class LlamaLog:
+    """llama.cpp's log while this object is installed: the last lines, and a copy to `sink`."""
+
+    def __init__(self, sink: Callable[[str], None] | None = None, keep: int = 400) -> None:
+        self._sink = sink
+        self._lines: deque[str] = deque(maxlen=keep)
+        self._open = ""
+        # ctypes does not own the callback: it lives as long as this object does.
+        self._callback = c.llama_log_callback(self._receive)
+
+    def _receive(self, level: int, text: bytes, _user_data: object) -> None:
+        if level == _DEBUG:
+            return
+        piece = text.decode("utf-8", "replace")
+        if self._sink is not None:
+            self._sink(piece)
+        *whole, self._open = (self._open + piece).split("\n")
+        self._lines.extend(line for line in whole if line.strip(" ."))
+
+    def install(self) -> None:
+        """Receive what llama.cpp logs from now on. Keep this object alive until another one is installed."""
+        c.llama_log_set(self._callback, ctypes.c_void_p(0))
+
+    def errors(self) -> str:
+        """The last lines that tell of a failure, or simply the last lines."""
+        lines = list(self._lines)
+        telling = [line for line in lines if re.search(r"error|fail|unknown|invalid|unable|exceed", line, re.I)]
+        return "\n".join(telling[-4:] or lines[-3:])
+
+    def search(self, pattern: str) -> re.Match[str] | None:
+        """The last line that matches."""
+        for line in reversed(self._lines):
+            if found := re.search(pattern, line):
+                return found
+        return None
+
+
+def reported_commit() -> str:
+    """ggml's commit as the loaded library reports it, ``""`` when it reports none."""
+    try:
+        function = c._lib.ggml_commit
+    except AttributeError:
+        return ""
+    function.restype = ctypes.c_char_p
+    raw = function()
+    return raw.decode("utf-8", "replace") if raw else ""
+
+
+def system_info() -> str:
+    """llama.cpp's line about the features that this build uses on this machine."""
+    return c.llama_print_system_info().decode("utf-8", "replace").strip(" |")
+
+
+def supports_offload() -> bool:
+    """Whether this build can place layers on a GPU."""
+    return bool(c.llama_supports_gpu_offload())
+
+
+def devices() -> tuple[str, ...]:
+    """Names of the GPUs as ggml lists them: ``CUDA0 (NVIDIA L4)``. Empty on a CPU build."""
+    lib = c._lib
+    get, name = lib.ggml_backend_dev_get, lib.ggml_backend_dev_name
+    description, kind = lib.ggml_backend_dev_description, lib.ggml_backend_dev_type
+    lib.ggml_backend_dev_count.restype = ctypes.c_size_t
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    for text in (name, description):
+        text.restype, text.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
+    kind.restype, kind.argtypes = ctypes.c_int, [ctypes.c_void_p]
+    found = [get(index) for index in range(lib.ggml_backend_dev_count())]
+    # enum ggml_backend_dev_type: 0 = CPU, 1 = GPU, 2 = integrated GPU, 3 = accelerator beside the CPU.
+    return tuple(
+        f"{name(device).decode()} ({description(device).decode()})" for device in found if kind(device) in (1, 2)
+    )
+
+
+def ftype_of(preset: str) -> int | None:
+    """llama.cpp's number for a preset's name (``Q4_K_M``), None when this build has no such preset."""
+    for name in (f"LLAMA_FTYPE_MOSTLY_{preset.upper()}", f"LLAMA_FTYPE_ALL_{preset.upper()}"):
+        if hasattr(c, name):
+            return int(getattr(c, name))
+    return None
+
+
+def presets() -> tuple[str, ...]:
+    """Names of all presets that this build can write."""
+    names = [re.fullmatch(r"LLAMA_FTYPE_(?:MOSTLY|ALL)_(\w+)", name) for name in dir(c)]
+    return tuple(sorted(found.group(1) for found in names if found))
+
+
+@dataclass(frozen=True)
+class ImportanceRow:
+    """Importance of one tensor's columns."""
+
+    tensor: str
+    # Tensor name in the model.
+    values: NDArray[np.float32]
+    # Mean squared activations, shape (experts * columns,).
+
+
+def quantize(
+    source: Path, target: Path, ftype: int, *, threads: int, allow_requantize: bool, rows: Sequence[ImportanceRow]
+) -> int:
+    """Write `target` from `source` with llama.cpp's own quantizer; its return code (0 = done)."""
+    parameters = c.llama_model_quantize_default_params()
+    parameters.ftype = ftype
+    parameters.nthread = threads
+    parameters.allow_requantize = allow_requantize
+    # A list of rows that ends with an empty name; `arrays` keeps the buffers alive during the call.
+    arrays = [np.ascontiguousarray(row.values, dtype=np.float32) for row in rows]
+    table = (c.llama_model_imatrix_data * (len(rows) + 1))()
+    for entry, row, array in zip(table, rows, arrays, strict=False):
+        entry.name = row.tensor.encode()
+        entry.data = array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        entry.size = array.size
+    if rows:
+        parameters.imatrix = ctypes.cast(table, ctypes.POINTER(c.llama_model_imatrix_data))
+    return int(c.llama_model_quantize(bytes(source), bytes(target), ctypes.byref(parameters)))

@@ -1,0 +1,86 @@
+"""Hands a command line to Hydra and brings back the exit code, or one clear error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from qfr.errors import ConfigError
+from qfr.front.arguments import check_arguments
+from qfr.front.messages import explain, explain_yaml
+from qfr.front.places import conf_folder
+from qfr.front.sweep import EXIT_CODE
+
+
+def run_hydra(arguments: list[str]) -> int:
+    """Compose, validate and run. Returns the sweep's exit code (0 where no sweep ran, as for `--help`).
+
+    Raises
+    ------
+    UserError
+        Anything that the user can mend, Hydra's own errors included.
+    """
+    given = get_args_parser().parse_args(arguments)
+    if given.run + given.multirun + bool(given.cfg) + bool(given.info) + given.shell_completion > 1:
+        raise ConfigError(
+            "only one of --run, --multirun, --cfg, --info and --shell_completion can be given",
+            hint="leave out -m: --cfg shows one cell, mode=plan a grid",
+        )
+    if not given.shell_completion:
+        check_arguments(given.overrides)
+    EXIT_CODE.set(0)
+    try:
+        with _as_program(arguments), _full_errors():
+            hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(task)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise explain(error) from error
+    except YAMLError as error:
+        raise explain_yaml(error) from error
+    return EXIT_CODE.get()
+
+
+def task(cfg: DictConfig) -> object:
+    """What a launcher runs: one walk (a clean pass and its fault cells). Returns the job's outcome."""
+    from qfr.front.compose import to_cell
+    from qfr.front.job import run_job
+
+    cell = to_cell(cfg)
+    if cell.sweep is None:
+        raise ConfigError(
+            "hydra.mode=RUN goes around the checks of the grid", hint="leave it out: one cell runs without it too"
+        )
+    return run_job(cell)
+
+
+@contextmanager
+def _as_program(arguments: list[str]) -> Iterator[None]:
+    """Hydra reads its arguments from `sys.argv`."""
+    before = sys.argv
+    sys.argv = [before[0], *arguments]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+@contextmanager
+def _full_errors() -> Iterator[None]:
+    """Let Hydra raise its errors instead of printing them and leaving."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before

@@ -1,0 +1,68 @@
+"""The front door: from a command line to a finished sweep and its exit code.
+
+This module loads nothing heavy, so that a wrong platform or Python is named before anything else breaks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+# Exit codes: 0 all cells finished; 1 a cell failed; 2 the user can mend it; 130 interrupted.
+USER_ERROR = 2
+INTERRUPTED = 130
+FAILED = 1
+
+_OLDEST, _NEWEST = (3, 11), (3, 13)
+
+
+def unsupported(platform: str, version: tuple[int, int]) -> str | None:
+    """Say why qfr does not run here; None when it does.
+
+    Parameters
+    ----------
+    platform : str
+        As `sys.platform`.
+    version : tuple of int
+        Python's major and minor version.
+    """
+    if platform in ("win32", "cygwin"):
+        return "qfr does not run on Windows\n  → use Linux, for example under WSL 2"
+    if not _OLDEST <= version <= _NEWEST:
+        have = ".".join(map(str, version))
+        return f"Python {have} is not supported\n  → use Python 3.11, 3.12 or 3.13"
+    return None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, plan or register the grid that the command line asks for.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Hydra's arguments without the program's name; None = `sys.argv[1:]`.
+
+    Returns
+    -------
+    int
+        Exit code. Errors of the user are printed as one message on stderr, without a traceback. With
+        ``HYDRA_FULL_ERROR=1`` in the environment they are raised instead.
+    """
+    problem = unsupported(sys.platform, sys.version_info[:2])
+    if problem is not None:
+        print(f"error: {problem}", file=sys.stderr)
+        return USER_ERROR
+    from qfr.errors import QfrError, UserError
+    from qfr.front.hydra_app import run_hydra
+
+    try:
+        return run_hydra(sys.argv[1:] if argv is None else list(argv))
+    except QfrError as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return USER_ERROR if isinstance(error, UserError) else FAILED
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where this one stopped", file=sys.stderr)
+        return INTERRUPTED

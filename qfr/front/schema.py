@@ -1,0 +1,67 @@
+"""The keys of the configuration and their types in words, read from the dataclasses of `qfr.config`."""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import StrEnum
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from qfr.config import CellConfig
+from qfr.errors import did_you_mean
+
+_WORDS = {str: "a text", int: "an integer", float: "a number", bool: "true or false"}
+
+
+@cache
+def key_types() -> dict[str, Any]:
+    """Type of every key, groups included: ``{"quant": QuantConfig, "quant.preset": str, ...}``."""
+    return dict(_walk(CellConfig, ""))
+
+
+def _walk(kind: type, prefix: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        found.append((prefix + field.name, hint))
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            found += _walk(hint, f"{prefix}{field.name}.")
+    return found
+
+
+def unknown_key(key: str) -> tuple[str, str]:
+    """What to say of a key that does not exist: (what, hint)."""
+    parent = key.rpartition(".")[0]
+    siblings = [known for known in key_types() if known.rpartition(".")[0] == parent]
+    if not siblings:
+        siblings = [known for known in key_types() if "." not in known]
+    near = did_you_mean(key, siblings) or did_you_mean(key, key_types())
+    return f"there is no key {key!r}{near}", "keys here: " + ", ".join(siblings)
+
+
+def type_words(key: str) -> str:
+    """The type of a key in words ("an integer or null"), empty where it is not known."""
+    kind = key_types().get(key)
+    if kind is None and (parent := key_types().get(key.rpartition(".")[0])) is not None:
+        # A value of a map: suite.families.base, engine.skill.Q8_0.
+        kind = get_args(parent)[1] if get_origin(parent) is dict else None
+    return "" if kind is None else _words(kind)
+
+
+def _words(kind: Any) -> str:
+    if isinstance(kind, UnionType):
+        return " or ".join("null" if part is type(None) else _words(part) for part in get_args(kind))
+    if get_origin(kind) is list:
+        return "a list"
+    if get_origin(kind) is dict or dataclasses.is_dataclass(kind):
+        return "a map"
+    if issubclass(kind, StrEnum):
+        return "one of " + ", ".join(kind)
+    return _WORDS[kind]
+
+
+def is_switch(key: str) -> bool:
+    """Whether a key holds true or false."""
+    return key_types().get(key) is bool

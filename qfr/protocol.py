@@ -1,0 +1,276 @@
+"""Model text to action, and result to model text. Every leniency is listed in docs/protocol.md.
+
+A turn is one JSON object ``{"tool": "...", "arguments": {...}}``. Strict: the whole turn is that object.
+Tolerant: the first JSON object in the turn counts, and an arithmetic expression may stand for the submitted
+number (Hu 2026, section 3). Model text is hostile: nothing here raises on it, work is bounded by
+`MAX_TURN_CHARS`, `MAX_STARTS`, `MAX_DEPTH` and `MAX_DIGITS`, and nothing is evaluated but arithmetic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from qfr.arithmetic import evaluate
+from qfr.bounded_json import MAX_DIGITS, Decoder, exceeds_bounds, read_number
+from qfr.canonical import Json, canonical, quote, readable
+from qfr.errors import did_you_mean
+from qfr.records import Channel, Kind, Observation, Parameter, ParseKind, Role, Tool, ToolCall
+
+MAX_TURN_CHARS = 32_768
+# A longer turn is not read at all.
+MAX_STARTS = 1_000
+# Places in a turn at which an object is tried.
+
+FORM = 'Write exactly one JSON object: {"tool": "<name>", "arguments": {"<argument>": <value>}}.'
+
+_CODES = {
+    Channel.form: "invalid_format",
+    Channel.tool_name: "unknown_tool",
+    Channel.arguments: "invalid_arguments",
+    Channel.entity: "not_found",
+}
+_BLANKS = " \t\r\n"
+_START = re.compile(r'\{[ \t\r\n]*["}]|\[[ \t\r\n]*["{\[\]0-9tfnNI-]')
+_LITERAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+# The one form in which an unquoted expression is read: {"tool": "x", "arguments": {"y": 200.0 * 0.5}}
+_UNQUOTED = re.compile(
+    r'\{\s*"tool"\s*:\s*"(?P<tool>[^"\\]{1,64})"\s*,\s*"arguments"\s*:\s*'
+    r'\{\s*"(?P<name>[^"\\]{1,64})"\s*:(?P<value>[-+*/().0-9 \t\r\n]{1,400})\}\s*\}'
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a turn, said to the model."""
+
+    channel: Channel
+    message: str
+
+
+@dataclass(frozen=True)
+class ParsedTurn:
+    """A turn's text, read. Exactly one of `tool` and `problem` is None."""
+
+    parse: ParseKind
+    # Which reading applied.
+    call: ToolCall | None
+    # The call as asked for, known tool or not; None when no call could be read.
+    tool: Tool | None
+    # The called tool when the call is well-formed.
+    arguments: Mapping[str, Json]
+    # Its arguments; empty when there is a problem.
+    problem: Problem | None
+    # Why the call cannot be made.
+
+    @property
+    def submitted(self) -> str | None:
+        """Canonical JSON of the argument of a well-formed submit call, None for any other turn."""
+        if self.tool is None or self.tool.role is not Role.submit:
+            return None
+        return canonical(self.arguments[self.tool.parameters[0].name])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A submitted argument read as a number."""
+
+    value: Fraction | None
+    # None when it is no number.
+    literal: bool
+    # It was a JSON number.
+    expression: bool
+    # It was a numeric string or an arithmetic expression.
+
+
+@dataclass(frozen=True)
+class _Object:
+    """An object found in a turn."""
+
+    value: dict[str, Json]
+    parse: ParseKind
+
+
+def read_turn(text: str, tools: Sequence[Tool], *, repair: bool) -> ParsedTurn:
+    """Read a model turn. Never raises, whatever the text.
+
+    Parameters
+    ----------
+    text : str
+        The turn as generated.
+    tools : sequence of Tool
+        The tools that exist in the task.
+    repair : bool
+        True = tolerant executor. False = a turn that is not strict JSON, or an answer that is no literal
+        number, is a problem.
+    """
+    found = _find(text, tools, repair)
+    if isinstance(found, Problem):
+        return ParsedTurn(ParseKind.none, None, None, {}, found)
+    return _check(found, tools, repair)
+
+
+def read_answer(argument: str) -> Answer:
+    """Read the canonical JSON of a submitted argument as a number, exactly and within bounds."""
+    if _LITERAL.fullmatch(argument):
+        number = read_number(argument)
+        return Answer(Fraction(number) if number.is_finite() else None, literal=True, expression=False)
+    value: Fraction | None = None
+    if argument.startswith('"') and len(argument) <= MAX_TURN_CHARS:
+        decoded = Decoder(argument).at(0)
+        value = evaluate(decoded.value) if isinstance(decoded.value, str) else None
+    return Answer(value, literal=False, expression=value is not None)
+
+
+def observe_record(record: Mapping[str, Json], *, injected: bool) -> Observation:
+    """Observation of a lookup that returned a record."""
+    text = f"Observation: {readable({'ok': True, 'result': dict(record)})}"
+    return Observation(text, ok=True, channel=None, injected=injected)
+
+
+def observe_problem(problem: Problem) -> Observation:
+    """Observation of a call that the agent got wrong."""
+    text = _error_text(_CODES[problem.channel], problem.message)
+    return Observation(text, ok=False, channel=problem.channel, injected=False)
+
+
+def observe_fault(code: str, message: str) -> Observation:
+    """Observation of an injected failure, which is not the agent's error."""
+    return Observation(_error_text(code, message), ok=False, channel=None, injected=True)
+
+
+def observe_end() -> Observation:
+    """Observation of a terminal call: nothing is sent."""
+    return Observation("", ok=True, channel=None, injected=False)
+
+
+def _error_text(code: str, message: str) -> str:
+    return f"Observation: {readable({'ok': False, 'error': code, 'message': message})}"
+
+
+def _find(text: str, tools: Sequence[Tool], repair: bool) -> _Object | Problem:
+    """The object that the turn stands for: the whole turn, or the first one in it that stands in no array."""
+    if len(text) > MAX_TURN_CHARS:
+        return _bad_format(f"The turn has {len(text)} characters; at most {MAX_TURN_CHARS} are read.")
+    body = text.strip(_BLANKS)
+    if not body:
+        return _bad_format("The turn is empty.")
+    decoder = Decoder(body)
+    whole = decoder.at(0)
+    if whole.failed is None and whole.end == len(body):
+        if whole.flaw is not None:
+            return _bad_format(whole.flaw)
+        if isinstance(whole.value, dict):
+            return _Object(whole.value, ParseKind.strict)
+        return _bad_format(f"The turn is a JSON {_type(whole.value)}, not an object.")
+    if not repair:
+        return _bad_format(
+            f"The turn is not one JSON object ({whole.failed or 'more text follows its end'})."
+        )
+    return _first_object(body, decoder, tools)
+
+
+def _first_object(body: str, decoder: Decoder, tools: Sequence[Tool]) -> _Object | Problem:
+    """Try each place where an object or array may start, from left to right.
+
+    After a failure the search goes on where reading failed, so the work is linear and no part of a broken
+    object is taken for the whole. Arrays are stepped over: what they hold is data, not a turn.
+    """
+    position, why = 0, "there is none"
+    for _ in range(MAX_STARTS):
+        start = _START.search(body, position)
+        if start is None:
+            return _bad_format(f"The turn holds no complete JSON object ({why}).")
+        decoded = decoder.at(start.start())
+        if decoded.flaw is not None:
+            return _bad_format(decoded.flaw)
+        if isinstance(decoded.value, dict):
+            return _Object(decoded.value, ParseKind.tolerant)
+        unquoted = _UNQUOTED.match(body, start.start())
+        if unquoted is not None and _is_submit(unquoted["tool"], unquoted["name"], tools):
+            arguments: dict[str, Json] = {unquoted["name"]: unquoted["value"].strip(_BLANKS)}
+            return _Object({"tool": unquoted["tool"], "arguments": arguments}, ParseKind.tolerant)
+        position = decoded.end
+        why = decoded.failed or "only an array"
+    return _bad_format(f"The turn holds no JSON object in the first {MAX_STARTS} places where one may start.")
+
+
+def _is_submit(tool: str, name: str, tools: Sequence[Tool]) -> bool:
+    return any(t.name == tool and t.role is Role.submit and t.parameters[0].name == name for t in tools)
+
+
+def _check(found: _Object, tools: Sequence[Tool], repair: bool) -> ParsedTurn:
+    """Turn an object into a call of a known tool with the right arguments; the first problem found counts."""
+    value, parse = found.value, found.parse
+    name, arguments = value.get("tool"), value.get("arguments")
+    if not isinstance(name, str):
+        has = ", ".join(quote(key, 20) for key in list(value)[:5]) or "no keys"
+        what = 'has no key "tool"' if "tool" not in value else 'has a "tool" that is not a string'
+        return ParsedTurn(parse, None, None, {}, _bad_format(f"The object {what} (it has {has})."))
+    readable_call = isinstance(arguments, dict) and not exceeds_bounds(arguments)
+    call = ToolCall(name, canonical(arguments)) if readable_call else None
+    tool = next((tool for tool in tools if tool.name == name), None)
+    if tool is None:
+        names = [tool.name for tool in tools]
+        near = did_you_mean(name[:64], names)
+        message = f"There is no tool {quote(name)}{near}. The tools are: {', '.join(names)}."
+        return ParsedTurn(parse, call, None, {}, Problem(Channel.tool_name, message))
+    wrong = _wrong_arguments(arguments, tool, repair)
+    if wrong is not None or not isinstance(arguments, dict):
+        said = wrong if "arguments" in value else 'the key "arguments" is missing'
+        return ParsedTurn(parse, call, None, {}, _bad_arguments(tool, said or "no arguments"))
+    return ParsedTurn(parse, call, tool, arguments, None)
+
+
+def _wrong_arguments(arguments: Json, tool: Tool, repair: bool) -> str | None:
+    """The first thing wrong with a call's arguments."""
+    if exceeds_bounds(arguments):
+        return f"a number has more than {MAX_DIGITS} digits or too large an exponent"
+    if not isinstance(arguments, dict):
+        return f'"arguments" must be an object, it is {_type(arguments)}'
+    names = [parameter.name for parameter in tool.parameters]
+    missing = [name for name in names if name not in arguments]
+    extra = [name for name in arguments if name not in names]
+    if missing:
+        also = f", and there is no argument {quote(extra[0])}" if extra else ""
+        return f'the argument "{missing[0]}" is missing{also}'
+    if extra:
+        return f"there is no argument {quote(extra[0])}{did_you_mean(extra[0][:64], names)}"
+    for parameter in tool.parameters:
+        wrong = _wrong_type(arguments[parameter.name], parameter, lenient=repair and tool.role is Role.submit)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _wrong_type(value: Json, parameter: Parameter, *, lenient: bool) -> str | None:
+    if parameter.kind is Kind.string:
+        return (
+            None if isinstance(value, str) else f'"{parameter.name}" must be a string, it is {_type(value)}'
+        )
+    if isinstance(value, Decimal) or (lenient and isinstance(value, str)):
+        return None
+    found = quote(value, 30) if isinstance(value, str) else _type(value)
+    return f'"{parameter.name}" must be a literal JSON number such as 12.50, it is {found}'
+
+
+def _type(value: Json) -> str:
+    """JSON's word for a value's type."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, Decimal):
+        return "number"
+    return {str: "string", list: "array", dict: "object"}[type(value)]
+
+
+def _bad_format(what: str) -> Problem:
+    return Problem(Channel.form, f"{what} {FORM}")
+
+
+def _bad_arguments(tool: Tool, what: str) -> Problem:
+    return Problem(Channel.arguments, f"{what[0].upper()}{what[1:]}. Call it as {tool.signature}.")

@@ -1,0 +1,204 @@
+"""Derived tables of an episode log as Parquet: one row per episode, one per call, one per score.
+
+They are facts that follow from the log and can be rebuilt from it at any time; each file carries the log's
+digest in its metadata. Reports read these, never transcripts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from qfr.errors import LogError
+from qfr.records import Channel, Episode, ParseKind, Policy, Score, StopReason, Turn
+from qfr.scoring import score
+
+TABLES_VERSION = 1
+
+Row = dict[str, str | int | float | bool | None]
+
+_KEYS = [("task", pa.string()), ("fault", pa.string()), ("site", pa.int32()), ("trial", pa.int32())]
+
+EPISODES = pa.schema(
+    [
+        *_KEYS,
+        ("family", pa.string()),
+        ("site_tool", pa.string()),
+        ("ending", pa.string()),
+        ("answer", pa.string()),
+        ("gold", pa.string()),
+        ("turns", pa.int32()),
+        ("errors", pa.int32()),
+        *[(f"errors_{channel}", pa.int32()) for channel in Channel],
+        ("turns_not_strict", pa.int32()),
+        ("turns_cut", pa.int32()),
+        ("control_text", pa.bool_()),
+        ("fired", pa.int32()),
+        ("witnessed", pa.int32()),
+        ("retried", pa.int32()),
+        ("recovered", pa.int32()),
+        ("dead_calls", pa.int32()),
+        ("tokens_in", pa.int64()),
+        ("tokens_out", pa.int64()),
+        ("min_margin", pa.float64()),
+        ("min_margin_turn", pa.int32()),
+    ]
+)
+# site: index among the task's sites, null for clean episodes. turns_cut: stopped by max_tokens or the context.
+# fired, witnessed, retried, recovered: index of the turn, null = never. tokens_in: appended before the turns;
+# tokens_out: generated. min_margin: smallest logit margin of the episode, in logits, null without a token.
+
+CALLS = pa.schema(
+    [
+        *_KEYS,
+        ("turn", pa.int32()),
+        ("parse", pa.string()),
+        ("tool", pa.string()),
+        ("arguments", pa.string()),
+        ("ok", pa.bool_()),
+        ("channel", pa.string()),
+        ("injected", pa.bool_()),
+        ("stop", pa.string()),
+        ("tokens_in", pa.int64()),
+        ("tokens_out", pa.int64()),
+        ("min_margin", pa.float64()),
+        ("min_margin_token", pa.int32()),
+        ("control_text", pa.bool_()),
+    ]
+)
+# tool and arguments: null when nothing could be read. channel: null for a good call and an injected fault.
+
+_SCORE_TYPES = {"bool": pa.bool_(), "str": pa.string()}
+SCORES = pa.schema([*_KEYS, *[(f.name, _SCORE_TYPES[str(f.type)]) for f in dataclasses.fields(Score)]])
+
+
+def episode_table(episodes: Sequence[Episode]) -> pa.Table:
+    """One row per episode, in the given order."""
+    return _table([_episode_row(episode) for episode in episodes], EPISODES)
+
+
+def call_table(episodes: Sequence[Episode]) -> pa.Table:
+    """One row per turn."""
+    return _table([_call_row(episode, turn) for episode in episodes for turn in episode.turns], CALLS)
+
+
+def score_table(episodes: Sequence[Episode], policy: Policy, *, ep_min_calls: int) -> pa.Table:
+    """One row per episode: what the policy says of it."""
+    rows = [
+        _keys(episode) | dataclasses.asdict(score(episode, policy, ep_min_calls=ep_min_calls))
+        for episode in episodes
+    ]
+    return _table(rows, SCORES)
+
+
+def parquet_bytes(table: pa.Table, *, log_sha256: str, facts: Mapping[str, str] | None = None) -> bytes:
+    """The table as a Parquet file that names the log it follows from (metadata `qfr.log_sha256`)."""
+    metadata = {"qfr.log_sha256": log_sha256, "qfr.tables_version": str(TABLES_VERSION), **(facts or {})}
+    sink = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd")
+    return sink.getvalue()
+
+
+def read_parquet(data: bytes | str, *, where: str, log_sha256: str) -> pa.Table:
+    """Read a table back, from bytes or from a path.
+
+    Raises
+    ------
+    LogError
+        The file is damaged, or it follows from another log than `log_sha256`.
+    """
+    try:
+        table = pq.ParquetFile(pa.BufferReader(data) if isinstance(data, bytes) else data).read()
+    except (pa.ArrowException, OSError) as error:
+        raise LogError(
+            f"not a Parquet table ({str(error).partition(chr(10))[0]})",
+            where=where,
+            hint="rebuild it: qfr rescore",
+        ) from None
+    found = (table.schema.metadata or {}).get(b"qfr.log_sha256", b"").decode("ascii", "replace")
+    if found != log_sha256:
+        raise LogError(
+            f"the table follows from log {found[:12] or '(none)'}, but the run's log is {log_sha256[:12]}",
+            where=where,
+            hint="it was exchanged or is stale; rebuild it: qfr rescore",
+        )
+    return table
+
+
+def to_frame(table: pa.Table) -> pd.DataFrame:
+    """As pandas: nullable integers and booleans, so that a missing turn index stays missing."""
+    frame = table.to_pandas(types_mapper=_PANDAS.get)
+    assert isinstance(frame, pd.DataFrame)
+    return frame
+
+
+_PANDAS = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+
+
+def _keys(episode: Episode) -> Row:
+    site = None if episode.trace is None else episode.trace.site
+    return {"task": _text(episode.task), "fault": str(episode.fault), "site": site, "trial": episode.trial}
+
+
+def _episode_row(episode: Episode) -> Row:
+    trace, turns = episode.trace, episode.turns
+    channels = Counter(turn.observation.channel for turn in turns)
+    lows = [(min(turn.generation.margins), turn.index) for turn in turns if turn.generation.margins]
+    low = min(lows, default=(None, None))
+    return _keys(episode) | {
+        "family": _text(episode.family),
+        "site_tool": None if trace is None else _text(trace.tool),
+        "ending": str(episode.ending),
+        "answer": episode.answer,
+        "gold": episode.gold,
+        "turns": len(turns),
+        "errors": episode.errors,
+        **{f"errors_{channel}": channels[channel] for channel in Channel},
+        "turns_not_strict": sum(turn.parse is not ParseKind.strict for turn in turns),
+        "turns_cut": sum(turn.generation.stop is not StopReason.end_of_generation for turn in turns),
+        "control_text": any(turn.generation.control_text for turn in turns),
+        "fired": trace and trace.fired,
+        "witnessed": trace and trace.witnessed,
+        "retried": trace and trace.retried,
+        "recovered": trace and trace.recovered,
+        "dead_calls": trace and trace.dead_calls,
+        "tokens_in": sum(turn.generation.prompt_tokens for turn in turns),
+        "tokens_out": sum(len(turn.generation.token_ids) for turn in turns),
+        "min_margin": low[0],
+        "min_margin_turn": low[1],
+    }
+
+
+def _call_row(episode: Episode, turn: Turn) -> Row:
+    made, seen, call = turn.generation, turn.observation, turn.call
+    lowest = min(range(len(made.margins)), key=made.margins.__getitem__) if made.margins else None
+    return _keys(episode) | {
+        "turn": turn.index,
+        "parse": str(turn.parse),
+        "tool": None if call is None else _text(call.tool),
+        "arguments": None if call is None else _text(call.arguments),
+        "ok": seen.ok,
+        "channel": None if seen.channel is None else str(seen.channel),
+        "injected": seen.injected,
+        "stop": str(made.stop),
+        "tokens_in": made.prompt_tokens,
+        "tokens_out": len(made.token_ids),
+        "min_margin": None if lowest is None else made.margins[lowest],
+        "min_margin_token": lowest,
+        "control_text": made.control_text,
+    }
+
+
+def _text(value: str) -> str:
+    # A model can write lone surrogates as \ud800, which Parquet's UTF-8 cannot hold.
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _table(rows: Iterable[Row], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=schema)
