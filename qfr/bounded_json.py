@@ -1,12 +1,14 @@
 """Reads JSON of foreign origin: exact numbers, bounded depth and digits, nothing ambiguous.
 
 The standard decoder does the reading; this module refuses what it would let pass (duplicate keys, NaN) and
-what it would choke on (deep nesting, huge numbers). Nothing here raises on a text.
+what it would choke on (deep nesting, huge numbers). Nothing here raises on a text, and what is said of a text
+does not depend on the version of Python.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,21 +19,24 @@ MAX_DEPTH = 16
 # Nesting of objects and arrays.
 MAX_DIGITS = 40
 # Digits of a number, and size of its exponent.
+MAX_WORK = 131_072
+# Characters looked at before a text is given up, all places together.
 
-_TOO_DEEP = f"The turn is nested more than {MAX_DEPTH} levels deep."
+# Strings (the last one may lack its end) and brackets; possessive, so that no text is read twice.
+_MARKS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Decoded:
     """Outcome of reading JSON at one place."""
 
+    found: bool
+    # A JSON value stands there.
     value: Json
     end: int
     # Where the value ends, or where reading failed.
-    failed: str | None
-    # Why no JSON value stands there.
     flaw: str | None
-    # Why a JSON value stands there that is refused.
+    # Why the value is refused although its grammar may be JSON's.
 
 
 class Decoder:
@@ -40,6 +45,8 @@ class Decoder:
     def __init__(self, text: str) -> None:
         self._text = text
         self._flaws: list[str] = []
+        # Characters looked at so far.
+        self.work = 0
         self._json = json.JSONDecoder(
             object_pairs_hook=self._pairs,
             parse_int=read_number,
@@ -48,16 +55,33 @@ class Decoder:
         )
 
     def at(self, start: int) -> Decoded:
+        """Read the value that starts at `start`."""
+        refused = self._refused(start)
+        if refused is not None:
+            return Decoded(True, None, len(self._text), refused)
         self._flaws.clear()
         try:
             value, end = self._json.raw_decode(self._text, start)
         except json.JSONDecodeError as error:
-            return Decoded(None, max(error.pos, start + 1), f"{error.msg} at character {error.pos + 1}", None)
-        except RecursionError:
-            return Decoded(None, len(self._text), None, _TOO_DEEP)
-        if not self._flaws and _depth(value) > MAX_DEPTH:
-            return Decoded(None, end, None, _TOO_DEEP)
-        return Decoded(value, end, None, self._flaws[0] if self._flaws else None)
+            return Decoded(False, None, max(error.pos, start + 1), None)
+        return Decoded(True, value, end, self._flaws[0] if self._flaws else None)
+
+    def _refused(self, start: int) -> str | None:
+        """Why the value at `start` is not even tried: it opens too many brackets before it closes its first.
+
+        Looked at before decoding, since the decoder's own limit is the stack and differs between versions of
+        Python.
+        """
+        if self.work > MAX_WORK:
+            return "The turn has too many brackets and quotation marks."
+        depth, end = 0, len(self._text)
+        for mark in _MARKS.finditer(self._text, start):
+            depth += (mark[0] in "[{") - (mark[0] in "]}")
+            if depth <= 0 or depth > MAX_DEPTH:
+                end = mark.end()
+                break
+        self.work += end - start
+        return f"The turn is nested more than {MAX_DEPTH} levels deep." if depth > MAX_DEPTH else None
 
     def _pairs(self, pairs: list[tuple[str, Json]]) -> dict[str, Json]:
         value = dict(pairs)
@@ -70,17 +94,6 @@ class Decoder:
         self._flaws.append(f"{name} is not a JSON number.")
 
 
-def _depth(value: Json) -> int:
-    """Levels of nesting; recursion is bounded because the decoder's own recursion was."""
-    level: list[Json] = [value]
-    depth = 0
-    while level:
-        inner = [item for item in level if isinstance(item, dict | list)]
-        level = [child for item in inner for child in (item.values() if isinstance(item, dict) else item)]
-        depth += 1 if inner else 0
-    return depth
-
-
 def read_number(text: str) -> Decimal:
     """A JSON number as Decimal; NaN stands for one that exceeds the bounds."""
     mantissa, _, exponent = text.lower().partition("e")
@@ -90,7 +103,7 @@ def read_number(text: str) -> Decimal:
 
 
 def exceeds_bounds(value: Json) -> bool:
-    """Some number in a value is out of bounds."""
+    """Some number in a value that was read here is out of bounds."""
     if isinstance(value, Decimal):
         return not value.is_finite()
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

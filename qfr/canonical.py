@@ -78,8 +78,8 @@ def read_json(text: str) -> Json:
 
 
 def quote(text: str, limit: int = 60) -> str:
-    """A text of foreign origin as a JSON string, cut to `limit` characters, fit for a message."""
-    return readable(text if len(text) <= limit else text[:limit] + "…")
+    """A text of foreign origin in quotation marks, cut to `limit` characters, fit for a message."""
+    return f"'{text if len(text) <= limit else text[:limit] + '…'}'"
 
 
 def _decimal(digits: str) -> Decimal:

@@ -105,6 +105,8 @@ class Work:
     decode_tokens_per_second: float | None
     engine_seconds: float
     wall_seconds: float
+    peak_memory_bytes: int | None
+    # Largest resident size of the engine's process so far; None where there is none.
 
     @property
     def segment_ratio(self) -> float | None:

@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -63,16 +62,21 @@ def decode(line: bytes, *, where: str) -> Episode:
         raise LogError(f"no valid episode: {error}", where=where, hint="the log is damaged") from None
 
 
-@cache
-def _fields(kind: type[object]) -> tuple[tuple[str, Any], ...]:
-    hints = get_type_hints(kind)
-    return tuple((f.name, hints[f.name]) for f in dataclasses.fields(kind))
+# Field names and types of each record, resolved once.
+_FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {}
+
+
+def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
+    if kind not in _FIELDS:
+        hints = get_type_hints(kind)
+        _FIELDS[kind] = tuple((field.name, hints[field.name]) for field in dataclasses.fields(kind))
+    return _FIELDS[kind]
 
 
 def _build(kind: type[T], raw: object) -> T:
     if not isinstance(raw, Mapping):
         raise TypeError(f"{kind.__name__} is not an object")
-    fields = _fields(cast("type[object]", kind))
+    fields = _fields(kind)
     names = {name for name, _ in fields}
     if wrong := names.symmetric_difference(raw):
         word = "lacks" if names - set(raw) else "does not know"

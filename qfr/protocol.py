@@ -25,7 +25,7 @@ MAX_TURN_CHARS = 32_768
 MAX_STARTS = 1_000
 # Places in a turn at which an object is tried.
 
-FORM = 'Write exactly one JSON object: {"tool": "<name>", "arguments": {"<argument>": <value>}}.'
+FORM = "Write exactly one JSON object with the keys tool and arguments."
 
 _CODES = {
     Channel.form: "invalid_format",
@@ -160,17 +160,18 @@ def _find(text: str, tools: Sequence[Tool], repair: bool) -> _Object | Problem:
         return _bad_format("The turn is empty.")
     decoder = Decoder(body)
     whole = decoder.at(0)
-    if whole.failed is None and whole.end == len(body):
-        if whole.flaw is not None:
-            return _bad_format(whole.flaw)
-        if isinstance(whole.value, dict):
-            return _Object(whole.value, ParseKind.strict)
-        return _bad_format(f"The turn is a JSON {_type(whole.value)}, not an object.")
-    if not repair:
-        return _bad_format(
-            f"The turn is not one JSON object ({whole.failed or 'more text follows its end'})."
-        )
-    return _first_object(body, decoder, tools)
+    alone = whole.found and whole.end == len(body)
+    if alone and whole.flaw is not None:
+        return _bad_format(whole.flaw)
+    if alone and isinstance(whole.value, dict):
+        return _Object(whole.value, ParseKind.strict)
+    if alone:
+        return _bad_format(f"The turn is {_type(whole.value)}, not a JSON object.")
+    if repair:
+        return _first_object(body, decoder, tools)
+    if not body.startswith("{"):
+        return _bad_format("The turn does not start with a JSON object.")
+    return _bad_format("More text follows the JSON object." if whole.found else "The turn is not valid JSON.")
 
 
 def _first_object(body: str, decoder: Decoder, tools: Sequence[Tool]) -> _Object | Problem:
@@ -179,11 +180,11 @@ def _first_object(body: str, decoder: Decoder, tools: Sequence[Tool]) -> _Object
     After a failure the search goes on where reading failed, so the work is linear and no part of a broken
     object is taken for the whole. Arrays are stepped over: what they hold is data, not a turn.
     """
-    position, why = 0, "there is none"
+    position, what = 0, "The turn holds no JSON object."
     for _ in range(MAX_STARTS):
         start = _START.search(body, position)
         if start is None:
-            return _bad_format(f"The turn holds no complete JSON object ({why}).")
+            return _bad_format(what)
         decoded = decoder.at(start.start())
         if decoded.flaw is not None:
             return _bad_format(decoded.flaw)
@@ -194,7 +195,9 @@ def _first_object(body: str, decoder: Decoder, tools: Sequence[Tool]) -> _Object
             arguments: dict[str, Json] = {unquoted["name"]: unquoted["value"].strip(_BLANKS)}
             return _Object({"tool": unquoted["tool"], "arguments": arguments}, ParseKind.tolerant)
         position = decoded.end
-        why = decoded.failed or "only an array"
+        what = (
+            "The turn holds only a JSON array." if decoded.found else "The turn holds no valid JSON object."
+        )
     return _bad_format(f"The turn holds no JSON object in the first {MAX_STARTS} places where one may start.")
 
 
@@ -208,7 +211,7 @@ def _check(found: _Object, tools: Sequence[Tool], repair: bool) -> ParsedTurn:
     name, arguments = value.get("tool"), value.get("arguments")
     if not isinstance(name, str):
         has = ", ".join(quote(key, 20) for key in list(value)[:5]) or "no keys"
-        what = 'has no key "tool"' if "tool" not in value else 'has a "tool" that is not a string'
+        what = "has no key 'tool'" if "tool" not in value else "has a 'tool' that is not a string"
         return ParsedTurn(parse, None, None, {}, _bad_format(f"The object {what} (it has {has})."))
     readable_call = isinstance(arguments, dict) and not exceeds_bounds(arguments)
     call = ToolCall(name, canonical(arguments)) if readable_call else None
@@ -220,7 +223,7 @@ def _check(found: _Object, tools: Sequence[Tool], repair: bool) -> ParsedTurn:
         return ParsedTurn(parse, call, None, {}, Problem(Channel.tool_name, message))
     wrong = _wrong_arguments(arguments, tool, repair)
     if wrong is not None or not isinstance(arguments, dict):
-        said = wrong if "arguments" in value else 'the key "arguments" is missing'
+        said = wrong if "arguments" in value else "the key 'arguments' is missing"
         return ParsedTurn(parse, call, None, {}, _bad_arguments(tool, said or "no arguments"))
     return ParsedTurn(parse, call, tool, arguments, None)
 
@@ -230,13 +233,13 @@ def _wrong_arguments(arguments: Json, tool: Tool, repair: bool) -> str | None:
     if exceeds_bounds(arguments):
         return f"a number has more than {MAX_DIGITS} digits or too large an exponent"
     if not isinstance(arguments, dict):
-        return f'"arguments" must be an object, it is {_type(arguments)}'
+        return f"'arguments' must be an object, not {_type(arguments)}"
     names = [parameter.name for parameter in tool.parameters]
     missing = [name for name in names if name not in arguments]
     extra = [name for name in arguments if name not in names]
     if missing:
         also = f", and there is no argument {quote(extra[0])}" if extra else ""
-        return f'the argument "{missing[0]}" is missing{also}'
+        return f"the argument '{missing[0]}' is missing{also}"
     if extra:
         return f"there is no argument {quote(extra[0])}{did_you_mean(extra[0][:64], names)}"
     for parameter in tool.parameters:
@@ -248,24 +251,22 @@ def _wrong_arguments(arguments: Json, tool: Tool, repair: bool) -> str | None:
 
 def _wrong_type(value: Json, parameter: Parameter, *, lenient: bool) -> str | None:
     if parameter.kind is Kind.string:
-        return (
-            None if isinstance(value, str) else f'"{parameter.name}" must be a string, it is {_type(value)}'
-        )
+        return None if isinstance(value, str) else f"'{parameter.name}' must be a string, not {_type(value)}"
     if isinstance(value, Decimal) or (lenient and isinstance(value, str)):
         return None
-    found = quote(value, 30) if isinstance(value, str) else _type(value)
-    return f'"{parameter.name}" must be a literal JSON number such as 12.50, it is {found}'
+    found = f"the string {quote(value, 30)}" if isinstance(value, str) else _type(value)
+    return f"'{parameter.name}' must be a literal number such as 12.50, not {found}"
 
 
 def _type(value: Json) -> str:
-    """JSON's word for a value's type."""
+    """JSON's word for a value's type, with its article."""
     if value is None:
         return "null"
     if isinstance(value, bool):
-        return "boolean"
+        return "a boolean"
     if isinstance(value, Decimal):
-        return "number"
-    return {str: "string", list: "array", dict: "object"}[type(value)]
+        return "a number"
+    return {str: "a string", list: "an array", dict: "an object"}[type(value)]
 
 
 def _bad_format(what: str) -> Problem:
@@ -273,4 +274,4 @@ def _bad_format(what: str) -> Problem:
 
 
 def _bad_arguments(tool: Tool, what: str) -> Problem:
-    return Problem(Channel.arguments, f"{what[0].upper()}{what[1:]}. Call it as {tool.signature}.")
+    return Problem(Channel.arguments, f"Bad call of {tool.name}: {what}. Call it as {tool.signature}.")

@@ -200,7 +200,7 @@ def make_facts(model: str, quant: str, prompt: str, fault: str, *, sweep: str = 
 
 def make_work(tokens: int = 1000) -> Work:
     """Plausible engine work."""
-    return Work(tokens, tokens // 4, tokens, tokens - 50, tokens * 3, 1200.0, 80.0, 1.5, 2.0)
+    return Work(tokens, tokens // 4, tokens, tokens - 50, tokens * 3, 1200.0, 80.0, 1.5, 2.0, None)
 
 
 def sha(text: str) -> str:

@@ -12,12 +12,11 @@ from qfr.analysis.decomposition import Bounds, rate_bounds
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, TaskTable, full_rates, recovery, shared_tasks
 from qfr.stats import bootstrap
-from qfr.stats.bootstrap import Options
-from qfr.stats.intervals import Estimate, Interval, wilson
+from qfr.stats.intervals import Estimate, Interval, Options, wilson
 from qfr.stats.lattice import BoolArray, Lattice
 
-#: A cell with fewer certified tasks carries a visible warning (Hu 2026 admits no such preset to the ladder, yet
-#: keeps one with five tasks in its main table; so it is a warning here and not a filter).
+#: A cell with fewer certified tasks carries a visible warning. Hu 2026 admits no such preset to the ladder,
+#: yet keeps one with five tasks in its main table; so it is a warning here and not a filter.
 FEWEST_CERTIFIED = 8
 
 

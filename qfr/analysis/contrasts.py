@@ -44,7 +44,7 @@ from qfr.analysis.pairing import Pair, pairs
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
-from qfr.stats import bootstrap, lattice
+from qfr.stats import bootstrap, intervals, lattice, power
 from qfr.stats.exact import PairedTest, sign_flip_test, sign_test
 from qfr.stats.intervals import Estimate, Method
 from qfr.stats.lattice import BoolArray
@@ -67,9 +67,9 @@ class Options:
     # Explicit order of the varied levels, highest first.
 
     @property
-    def bootstrap(self) -> bootstrap.Options:
+    def bootstrap(self) -> intervals.Options:
         """The part that the bootstrap needs."""
-        return bootstrap.Options(self.level, self.method, self.resamples)
+        return intervals.Options(self.level, self.method, self.resamples)
 
 
 def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) -> tuple[Contrast, ...]:
@@ -85,8 +85,8 @@ def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) 
     Returns
     -------
     tuple of Contrast
-        Ordered by pair, then target, then family (all tasks first). A quantity that cannot be estimated is None
-        with the reason.
+        Ordered by pair, then target, then family (all tasks first). A quantity that cannot be estimated is
+        None with the reason.
 
     Raises
     ------
@@ -112,7 +112,15 @@ def s_star(pair: Pair, tables: Iterable[TaskTable], vary: Axis) -> BoolArray:
     def fixed(table: TaskTable) -> tuple[object, ...]:
         axes = tuple(getattr(table.key, axis.value) for axis in Axis if axis not in free)
         alike = table.treatment
-        return (*axes, table.key.suite, table.key.gate, table.key.trial, table.policy, alike.suite, alike.build)
+        return (
+            *axes,
+            table.key.suite,
+            table.key.gate,
+            table.key.trial,
+            table.policy,
+            alike.suite,
+            alike.build,
+        )
 
     levels = {getattr(pair.a.key, vary.value), getattr(pair.b.key, vary.value)}
     members = tuple(
@@ -204,6 +212,7 @@ def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
         sign_p=test.p if test else None,
         signflip_p=flip.p if flip else None,
         smallest_p=test.smallest_p if test else None,
+        detectable=_detectable(drawn) if listed and stratum.target in (Target.matched, Target.full) else None,
         decomposition=decompose(a, b, within) if full else None,
         bounds=undelivered_bounds(stratum.target, a, b, within, stratum.shared),
         ungated_bounds=ungated_bounds(a, b, within) if full and a.key.gate != "none" else None,
@@ -222,6 +231,14 @@ def _tests(drawn: Samples) -> tuple[PairedTest | None, PairedTest | None]:
     return sign_test(difference), sign_flip_test(difference)
 
 
+def _detectable(drawn: Samples) -> float | None:
+    difference = lattice.difference(drawn.rates_a, drawn.rates_b)
+    observed = power.spread(difference)
+    if not observed:
+        return None
+    return _points(power.detectable(len(difference), observed).difference)
+
+
 def _stream(pair: Pair, stratum: _Stratum, options: Options) -> np.random.Generator:
     """Return this contrast's own stream, so that adding a contrast changes no other."""
     key = pair.a.key
@@ -234,7 +251,9 @@ def _stream(pair: Pair, stratum: _Stratum, options: Options) -> np.random.Genera
 def _reason(estimate: Estimate, drawn: Samples, stratum: _Stratum, labels: tuple[str, str]) -> str | None:
     if drawn.paired and not len(drawn.rates_a):
         return "empty matched set" if stratum.target is Target.matched else f"empty {stratum.target} set"
-    empty = [label for label, rates in zip(labels, (drawn.rates_a, drawn.rates_b), strict=True) if not len(rates)]
+    empty = [
+        label for label, rates in zip(labels, (drawn.rates_a, drawn.rates_b), strict=True) if not len(rates)
+    ]
     if empty:
         return f"no certified task with a delivered fault at {' and '.join(empty)}"
     return estimate.reason

@@ -16,9 +16,9 @@ POINTS = 100.0
 class Decomposition:
     """Two exact splits of the full-pipeline difference A minus B, in points.
 
-    By tasks: ``shared + only_a + only_b`` (certified by both, by A only, by B only, each summed and divided by
-    all tasks). By step: ``screening + recovery`` (how many tasks are certified, and how well the certified ones
-    recover, each at the average of the other factor); None where a side certified nothing.
+    By tasks: ``shared + only_a + only_b`` (certified by both, by A only, by B only, each summed and divided
+    by all tasks). By step: ``screening + recovery`` (how many tasks are certified, and how well the certified
+    ones recover, each at the average of the other factor); None where a side certified nothing.
     """
 
     shared: float
@@ -86,7 +86,7 @@ def undelivered_bounds(
 
 
 def ungated_bounds(a: TaskTable, b: TaskTable, within: BoolArray) -> Bounds | None:
-    """Bound the ungated difference when faults ran on certified tasks only: the others may be anything in 0..1."""
+    """Bound the ungated difference when faults ran on certified tasks only: the others have any rate."""
     n = int(within.sum())
     if n == 0:
         return None

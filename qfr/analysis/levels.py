@@ -29,7 +29,8 @@ def bits(level: str) -> float | None:
     """Return the nominal bits per weight that a level's name stands for, or None.
 
     A plain number is its own value, a llama.cpp preset has its nominal bits, and a foreign name such as
-    ``FP8`` or ``INT4-AWQ`` counts by the first number in it. Bits order levels; nothing is computed from them.
+    ``FP8`` or ``INT4-AWQ`` counts by the first number in it. Bits order levels; nothing else is done with
+    them.
     """
     if _NUMBER.fullmatch(level):
         return float(level)
@@ -42,9 +43,9 @@ def bits(level: str) -> float | None:
 def order_key(axis: Axis, level: str, given: tuple[str, ...] = ()) -> OrderKey:
     """Return the sort key of a level; in every pair the one that sorts first is A.
 
-    Presets and numbers sort from high to low, so that a contrast reads "higher minus lower precision" (Hu 2026,
-    section 4). Prompts sort naturally, P0 first (appendix C prints P0 minus P1); faults and executors in the
-    order of their definition; models by name.
+    Presets and numbers sort from high to low, so that a contrast reads "higher minus lower precision" (Hu
+    2026, section 4). Prompts sort naturally, P0 first (appendix C prints P0 minus P1); faults and executors
+    in the order of their definition; models by name.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Which cells may be set against each other, under which labels, and what keeps the others apart.
 
-Two cells are contrasted when they agree in every axis but the varied one, and in everything that would make the
-comparison one of something else: tasks, prompt bytes, fault, executor, build, schema. Cells that carry the same
-names but differ there are never pooled and never paired; the difference is named.
+Two cells are contrasted when they agree in every axis but the varied one, and in everything that would make
+the comparison one of something else: tasks, prompt bytes, fault, executor, build, schema. Cells that carry
+the same names but differ there are never pooled and never paired; the difference is named.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def pairs(tables: Iterable[TaskTable], vary: Axis, order: tuple[str, ...] = ()) 
 
 
 def kept_apart(tables: Iterable[TaskTable], vary: Axis) -> tuple[Apart, ...]:
-    """Return the cells that share all names but the varied one and are not contrasted, each with the difference.
+    """Return the cells that share all names but the varied one and are not contrasted, with the difference.
 
-    Also names cells that share every name and are not pooled.
+    Cells that share every name and are not pooled are named too.
     """
     groups: dict[tuple[str, ...], list[TaskTable]] = defaultdict(list)
     for table in tables:
@@ -116,7 +116,9 @@ def kept_apart(tables: Iterable[TaskTable], vary: Axis) -> tuple[Apart, ...]:
         for a, b in _distinct_variants(members, vary):
             if level(a, vary) != level(b, vary) and _context(a, vary) == _context(b, vary):
                 continue
-            if level(a, vary) != level(b, vary) and _contrasted(members, level(a, vary), level(b, vary), vary):
+            if level(a, vary) != level(b, vary) and _contrasted(
+                members, level(a, vary), level(b, vary), vary
+            ):
                 continue
             reason = differences(a.treatment, b.treatment, frozenset())
             found.setdefault((a.key.name, b.key.name, reason), Apart(a.key.name, b.key.name, reason))
@@ -196,7 +198,9 @@ def _contexts(tables: tuple[TaskTable, ...], vary: Axis) -> dict[tuple[str, ...]
             if name not in _FREE[vary] and len({getattr(one, name) for one in known.values()}) > 1
         ]
         for context, treatment in known.items():
-            described[context] = "; ".join(f"{_WORDS[name]} {_short(getattr(treatment, name))}" for name in differing)
+            described[context] = "; ".join(
+                f"{_WORDS[name]} {_short(getattr(treatment, name))}" for name in differing
+            )
     return described
 
 

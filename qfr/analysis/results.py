@@ -69,6 +69,9 @@ class Contrast:
     signflip_p: float | None
     smallest_p: float | None
     # The smallest p that the untied tasks could have given.
+    detectable: float | None
+    # True difference in points that this many tasks, spread as observed, find with 80 % power; matched and
+    # full over all tasks only.
 
     # --- what it is made of; None where it does not apply -------------------------------------------
     decomposition: Decomposition | None

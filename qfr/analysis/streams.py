@@ -12,8 +12,8 @@ import numpy as np
 def stream(seed: int, names: Sequence[str]) -> np.random.Generator:
     """Return the generator that belongs to a seed and a list of names.
 
-    The same seed and names give the same numbers on every machine and in every order of work; other names give
-    an independent stream.
+    The same seed and names give the same numbers on every machine and in every order of work; other names
+    give an independent stream.
 
     Parameters
     ----------

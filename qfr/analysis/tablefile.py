@@ -5,7 +5,7 @@
     {"sites": [2, 2, 3],                       fault sites of each task
      "families": ["base", "base", "shipping"], optional
      "task_names": ["a", "b", "c"],            optional
-     "levels": ["bf16", "awq"],                optional, from high to low; else numbers by value, presets by bits
+     "levels": ["bf16", "awq"],                optional, from high to low (else by number or by bits)
      "policy": "strict",                       optional, a label
      "tables": {"Llama/8/P0": [2, null, 3]}}   model/level/prompt: successes, null = failed the clean pass
 
@@ -69,7 +69,9 @@ def read_table(path: str | Path) -> ResultTable:
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise TableError("the file is not UTF-8 text", where=str(file), hint="save it as UTF-8 JSON") from error
+        raise TableError(
+            "the file is not UTF-8 text", where=str(file), hint="save it as UTF-8 JSON"
+        ) from error
     except OSError as error:
         raise TableError(f"cannot be read: {error.strerror}", where=str(file)) from error
     return parse_table(text, str(file))
@@ -81,7 +83,9 @@ def parse_table(text: str, name: str = "table") -> ResultTable:
     try:
         data: _Json = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        raise TableError(f"no JSON: {error.msg}", where=f"{name}, line {error.lineno}, column {error.colno}") from error
+        raise TableError(
+            f"no JSON: {error.msg}", where=f"{name}, line {error.lineno}, column {error.colno}"
+        ) from error
     except RecursionError as error:
         raise TableError("no table: nested too deeply", where=name) from error
     except ValueError as error:
@@ -94,7 +98,9 @@ def parse_table(text: str, name: str = "table") -> ResultTable:
         raise TableError("no tasks", where=source.at("sites"), hint="list the number of fault sites per task")
     for at, value in enumerate(sites):
         if value < 1:
-            raise TableError(f"{value} sites", where=source.at(f"sites[{at}]"), hint="a task has at least one site")
+            raise TableError(
+                f"{value} sites", where=source.at(f"sites[{at}]"), hint="a task has at least one site"
+            )
     families = _names(data, "families", source, len(sites)) or [""] * len(sites)
     tasks = _names(data, "task_names", source, len(sites)) or [f"task {at}" for at in range(len(sites))]
     if len(set(tasks)) < len(tasks):
@@ -103,7 +109,9 @@ def parse_table(text: str, name: str = "table") -> ResultTable:
     tables = data["tables"]
     if not isinstance(tables, dict) or not tables:
         raise TableError(
-            "must be an object with at least one table", where=source.at("tables"), hint='"Model/level/prompt": [...]'
+            "must be an object with at least one table",
+            where=source.at("tables"),
+            hint='"Model/level/prompt": [...]',
         )
     read = tuple(_table(key, values, shape, source) for key, values in tables.items())
     return ResultTable(read, _levels(data, source, read))
@@ -121,7 +129,9 @@ def _table(name: str, values: _Json, shape: _Shape, source: _Source) -> TaskTabl
     parts = name.rsplit("/", 2)
     if len(parts) != 3 or not all(part.strip() for part in parts):
         raise TableError(
-            f"{name!r} does not name a cell", where=source.at(name), hint="use Model/level/prompt, such as Llama/8/P0"
+            f"{name!r} does not name a cell",
+            where=source.at(name),
+            hint="use Model/level/prompt, such as Llama/8/P0",
         )
     if not isinstance(values, list):
         raise TableError("must be a list of successes, one per task", where=source.at(name))
@@ -137,7 +147,8 @@ def _table(name: str, values: _Json, shape: _Shape, source: _Source) -> TaskTabl
         if not 0 <= count <= most:
             raise TableError(f"{count} successes at {most} sites", where=source.at(f"{name}[{at}]"))
     ran = np.where(certified, shape.sites, 0)
-    key = CellKey(*(part.strip() for part in parts), fault="", executor="", suite="", gate="certified", trial=0)
+    model, level, prompt = (part.strip() for part in parts)
+    key = CellKey(model, level, prompt, fault="", executor="", suite="", gate="certified", trial=0)
     return TaskTable(
         key, shape.policy, shape.tasks, shape.families, certified, np.array(passed, dtype=np.int64), ran, ran
     )
@@ -150,7 +161,9 @@ def _check_keys(data: dict[str, _Json], source: _Source) -> None:
     for key in ("sites", "tables"):
         if key not in data:
             raise TableError(
-                f"the key {key!r} is missing", where=source.name, hint=f"found: {', '.join(sorted(data)) or 'none'}"
+                f"the key {key!r} is missing",
+                where=source.name,
+                hint=f"found: {', '.join(sorted(data)) or 'none'}",
             )
 
 

@@ -19,9 +19,9 @@ def to_json(contrasts: Iterable[Contrast], cells: Iterable[CellSummary] = ()) ->
     Returns
     -------
     str
-        One object: ``contrasts`` holds the targets own, matched and full over all tasks; ``further`` the targets
-        clean and s_star; ``families`` every target within each family; ``cells`` the summaries. Differences and
-        ends are in points, rates in 0..1; what cannot be estimated is null with a reason.
+        One object: ``contrasts`` holds the targets own, matched and full over all tasks; ``further`` the
+        targets clean and s_star; ``families`` every target within each family; ``cells`` the summaries.
+        Differences and ends are in points, rates in 0..1; what cannot be estimated is null with a reason.
     """
     lists: dict[str, list[_Plain]] = {"contrasts": [], "further": [], "families": [], "cells": []}
     for contrast in contrasts:

@@ -10,8 +10,8 @@ sites, the targets are
 - *S\\**: as matched, on the tasks that both levels passed under every prompt
 - *ungated*: mean of r over all tasks, certified or not; only where faults ran on all tasks
 
-A scheduled fault that never fired leaves r's denominator. A task with none delivered leaves own, matched, S* and
-ungated, and counts 0 in full. The paper does not treat that case; this is our rule.
+A scheduled fault that never fired leaves r's denominator. A task with none delivered leaves own, matched, S*
+and ungated, and counts 0 in full. The paper does not treat that case; this is our rule.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CellKey:
 
 @dataclass(frozen=True)
 class Treatment:
-    """What must agree, besides the names, before two cells are set against each other. Empty where unknown."""
+    """What must agree besides the names before two cells are contrasted. Empty where unknown."""
 
     suite: str = ""
     # Digest of the tasks.
@@ -210,7 +210,10 @@ def shared_tasks(tables: tuple[TaskTable, ...]) -> BoolArray:
     for table in tables[1:]:
         if not same_tasks(tables[0], table):
             raise TableError(f"{tables[0].key.name} and {table.key.name} list different tasks")
-    return np.logical_and.reduce([table.certified for table in tables])
+    mask = tables[0].certified
+    for table in tables[1:]:
+        mask = mask & table.certified
+    return mask
 
 
 def samples(

@@ -194,8 +194,12 @@ def _check_magic(path: Path, head: bytes) -> None:
 
 
 def _tensor(cursor: _Cursor, path: Path) -> TensorInfo:
-    name = cursor.text()
-    shape = tuple(cursor.number("Q") for _ in range(cursor.number("I")))
+    name, dimensions = cursor.text(), cursor.number("I")
+    if dimensions > 8:
+        raise _fail(
+            path, f"is damaged: tensor {name[:80]!r} has {dimensions} dimensions", "download it again"
+        )
+    shape = tuple(cursor.number("Q") for _ in range(dimensions))
     kind, offset = cursor.number("I"), cursor.number("Q")
     try:
         type_name = GGMLQuantizationType(kind).name

@@ -81,7 +81,9 @@ class LlamaEngine:
         No memory for the context.
     """
 
-    def __init__(self, model: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog | None = None) -> None:
+    def __init__(
+        self, model: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog | None = None
+    ) -> None:
         self._model = LoadedModel(model.path, config, n_ctx, log or LlamaLog())
         try:
             spell = self._model.spelling

@@ -16,7 +16,6 @@ import llama_cpp.llama_cpp as c
 import numpy as np
 from numpy.typing import NDArray
 
-
 # enum ggml_log_level: one line per control token and graph input, thousands of them per load.
 _DEBUG = 1
 
@@ -44,10 +43,16 @@ class LlamaLog:
         """Receive what llama.cpp logs from now on. Keep this object alive until another one is installed."""
         c.llama_log_set(self._callback, ctypes.c_void_p(0))
 
+    def lines(self) -> tuple[str, ...]:
+        """The lines that were kept."""
+        return tuple(self._lines)
+
     def errors(self) -> str:
         """The last lines that tell of a failure, or simply the last lines."""
         lines = list(self._lines)
-        telling = [line for line in lines if re.search(r"error|fail|unknown|invalid|unable|exceed", line, re.I)]
+        telling = [
+            line for line in lines if re.search(r"error|fail|unknown|invalid|unable|exceed", line, re.I)
+        ]
         return "\n".join(telling[-4:] or lines[-3:])
 
     def search(self, pattern: str) -> re.Match[str] | None:
@@ -71,7 +76,8 @@ def reported_commit() -> str:
 
 def system_info() -> str:
     """llama.cpp's line about the features that this build uses on this machine."""
-    return c.llama_print_system_info().decode("utf-8", "replace").strip(" |")
+    line: bytes = c.llama_print_system_info()
+    return line.decode("utf-8", "replace").strip(" |")
 
 
 def supports_offload() -> bool:
@@ -92,7 +98,9 @@ def devices() -> tuple[str, ...]:
     found = [get(index) for index in range(lib.ggml_backend_dev_count())]
     # enum ggml_backend_dev_type: 0 = CPU, 1 = GPU, 2 = integrated GPU, 3 = accelerator beside the CPU.
     return tuple(
-        f"{name(device).decode()} ({description(device).decode()})" for device in found if kind(device) in (1, 2)
+        f"{name(device).decode()} ({description(device).decode()})"
+        for device in found
+        if kind(device) in (1, 2)
     )
 
 
@@ -121,7 +129,13 @@ class ImportanceRow:
 
 
 def quantize(
-    source: Path, target: Path, ftype: int, *, threads: int, allow_requantize: bool, rows: Sequence[ImportanceRow]
+    source: Path,
+    target: Path,
+    ftype: int,
+    *,
+    threads: int,
+    allow_requantize: bool,
+    rows: Sequence[ImportanceRow],
 ) -> int:
     """Write `target` from `source` with llama.cpp's own quantizer; its return code (0 = done)."""
     parameters = c.llama_model_quantize_default_params()

@@ -54,7 +54,7 @@ def _cache_type(key: str, name: str) -> int:
 
 
 def _model_parameters(config: EngineConfig) -> c.llama_model_params:
-    parameters = c.llama_model_default_params()
+    parameters: c.llama_model_params = c.llama_model_default_params()
     parameters.n_gpu_layers = config.n_gpu_layers if supports_offload() else 0
     parameters.split_mode = _SPLIT_MODES[config.split_mode]
     parameters.main_gpu = config.main_gpu
@@ -62,7 +62,7 @@ def _model_parameters(config: EngineConfig) -> c.llama_model_params:
 
 
 def _context_parameters(config: EngineConfig, n_ctx: int) -> c.llama_context_params:
-    parameters = c.llama_context_default_params()
+    parameters: c.llama_context_params = c.llama_context_default_params()
     parameters.n_ctx = n_ctx
     parameters.n_batch, parameters.n_ubatch = config.n_batch, config.n_ubatch
     parameters.n_seq_max = 1
@@ -215,7 +215,8 @@ class LoadedModel:
 
     def token_text(self, token: int) -> str:
         """The token's entry in the vocabulary."""
-        return c.llama_vocab_get_text(self._vocab, token).decode("utf-8", "replace")
+        entry: bytes = c.llama_vocab_get_text(self._vocab, token)
+        return entry.decode("utf-8", "replace")
 
     def spelling(self, token: int | None) -> str:
         """As templates spell the token, "" for none."""

@@ -10,15 +10,12 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jinja2
 import jinja2.ext
-import jinja2.nodes
-import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from qfr.errors import ModelFileError
@@ -68,14 +65,12 @@ class Markup:
     # Digest of the template's text.
 
 
-class _GenerationTag(jinja2.ext.Extension):
-    """The ``{% generation %}`` block of training templates: its body, unchanged."""
+# Tags of training templates around the assistant's text: they write nothing.
+_GENERATION = re.compile(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})")
 
-    tags: ClassVar[set[str]] = {"generation"}
 
-    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+def _plain_block(tag: re.Match[str]) -> str:
+    return tag.group(1) + ("endif" if tag.group(2) else "if true") + tag.group(3)
 
 
 class _Refused(Exception):
@@ -107,11 +102,11 @@ class ChatTemplate:
     def __init__(self, text: str, bos: str, eos: str, file: str) -> None:
         self.text, self._bos, self._eos, self._file = text, bos, eos, file
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _GenerationTag]
+            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
         )
         environment.filters["tojson"] = _tojson
         try:
-            self._template = environment.from_string(text)
+            self._template = environment.from_string(_GENERATION.sub(_plain_block, text))
         except jinja2.TemplateSyntaxError as error:
             raise ModelFileError(f"its chat template cannot be read: {error}", where=file) from None
 
@@ -192,7 +187,9 @@ class ChatTemplate:
             before, hit, rest = rest.partition(mark)
             if not hit or mark in rest:
                 what = "repeats" if hit else "drops or reorders"
-                raise ModelFileError(f"its chat template {what} messages of the conversation", where=self._file)
+                raise ModelFileError(
+                    f"its chat template {what} messages of the conversation", where=self._file
+                )
             found.append(before)
         return [*found, rest]
 
@@ -213,8 +210,16 @@ class ChatTemplate:
         except ModelFileError:
             # It insists on a system message, so it has one of its own.
             return False
-        header = os.path.commonprefix([opening[::-1], before_observation[::-1]])[::-1]
+        header = _common_end(opening, before_observation)
         return not before_task.endswith(header)
+
+
+def _common_end(first: str, second: str) -> str:
+    """The longest text that both end with."""
+    size = 0
+    while size < min(len(first), len(second)) and first[-1 - size] == second[-1 - size]:
+        size += 1
+    return first[len(first) - size :]
 
 
 def sha256_of(template: str) -> str:

@@ -72,7 +72,9 @@ class Tokenizer:
         none), so that the first segment depends on the system message alone.
         """
         between = self._cut(self._markup.before_task)
-        border = max((index + 1 for index, part in enumerate(between) if isinstance(part, _Control)), default=-1)
+        border = max(
+            (index + 1 for index, part in enumerate(between) if isinstance(part, _Control)), default=-1
+        )
         head, tail = (between, []) if border < 0 else (between[:border], between[border:])
         system = self._markup.system.clean(readable(system))
         task = self._markup.task.clean(readable(task))
@@ -162,16 +164,22 @@ class Tokenizer:
         if not any(token in self._forbidden for token in ids):
             return ids
         # A user-defined token that the template uses as markup: cut each spelling after its first character.
-        pattern = re.compile("|".join(re.escape(self._forbidden[token]) for token in set(ids) & set(self._forbidden)))
+        pattern = re.compile(
+            "|".join(re.escape(self._forbidden[token]) for token in set(ids) & set(self._forbidden))
+        )
         pieces, start = [], 0
         for found in pattern.finditer(text):
             pieces.append(text[start : found.start() + 1])
             start = found.start() + 1
         pieces.append(text[start:])
-        if len(pieces) == 1 or any(len(self._forbidden[token]) < 2 for token in set(ids) & set(self._forbidden)):
+        if len(pieces) == 1 or any(
+            len(self._forbidden[token]) < 2 for token in set(ids) & set(self._forbidden)
+        ):
             raise EngineError("a content cannot be written without one of the model's control tokens")
         return tuple(
-            token for index, piece in enumerate(pieces) for token in self._plain(piece, fresh=fresh and index == 0)
+            token
+            for index, piece in enumerate(pieces)
+            for token in self._plain(piece, fresh=fresh and index == 0)
         )
 
     def _tokenize(self, text: str, *, fresh: bool) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ check on the engine.
 from __future__ import annotations
 
 import hashlib
-import os
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,8 @@ ROOT = b""
 
 def _shared(first: Sequence[int], second: Sequence[int]) -> int:
     """Length of the longest common prefix."""
-    return len(os.path.commonprefix([first, second]))
+    unequal = (place for place, (one, other) in enumerate(zip(first, second, strict=False)) if one != other)
+    return next(unequal, min(len(first), len(second)))
 
 
 class Tally:
@@ -29,14 +29,13 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self._seen: set[bytes] = set()
-        # Per live node: the token sequences tried below it, sorted, so that the nearest is a neighbour.
-        self._children: dict[bytes, list[tuple[int, ...]]] = {}
         self.reset(())
 
     def reset(self, live: Iterable[bytes]) -> None:
         """Start anew. `live` are the nodes still in the cache: they will not have to be evaluated."""
         self._seen = set(live)
+        # Per live node: the token sequences tried below it, sorted, so that the nearest is a neighbour.
+        self._children: dict[bytes, list[tuple[int, ...]]] = {}
         self._evaluated = self._generated = self._tree = self._trie = self._fresh = 0
         self._prefill_seconds = self._decode_seconds = 0.0
         self._prefill_tokens = self._decode_tokens = 0
@@ -70,9 +69,9 @@ class Tally:
             self._decode_tokens += tokens
             self._decode_seconds += seconds
 
-    def chosen(self) -> None:
-        """A token was chosen by the model."""
-        self._generated += 1
+    def chosen(self, tokens: int = 1) -> None:
+        """Tokens were chosen by the model."""
+        self._generated += tokens
 
     def counters(self) -> Counters:
         """The sums."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, OverrideParseException
 
 from qfr.errors import ConfigError
+from qfr.front.schema import is_group
 
 # Set by the sweeper for its jobs.
 _OURS = ("walk", "sweep")
 
 # One per sweep: they say what is done with the grid and where it is written.
 _ONE_PER_SWEEP = ("mode", "tracking", "report", "exclude")
+
+_PATHS = ("model.path", "model.base", "model.folder", "prompt.file", "quant.imatrix")
 
 # Fastest last: a loaded model serves all prompts, a clean pass all faults.
 _ORDER = ("engine", "model", "quant", "suite", "executor", "trial", "prompt", "fault")
@@ -69,18 +73,33 @@ def check_overrides(overrides: Iterable[Override]) -> None:
             )
         if key in _OURS:
             raise ConfigError(f"{key} is set by the sweeper for its jobs", hint=f"leave {key}=… out")
+        if override.value() is None and (key == "experiment" or is_group(key)):
+            raise ConfigError(
+                f"{key}=null is not possible", hint="choose one, or leave it out for the default"
+            )
         if not override.is_sweep_override():
+            if key == "hydra.mode" and override.value() != "MULTIRUN":
+                raise ConfigError(
+                    f"{override.input_line}: the checks of the grid run with hydra.mode=MULTIRUN",
+                    hint="leave it out: one cell runs without it too",
+                )
             continue
         if not override.is_discrete_sweep():
-            raise ConfigError(f"{override.input_line}: a grid has no intervals", hint="list the values: KEY=A,B,C")
+            raise ConfigError(
+                f"{override.input_line}: a grid has no intervals", hint="list the values: KEY=A,B,C"
+            )
         if key == "experiment":
             raise ConfigError(
-                f"{override.input_line}: experiments cannot be swept over", hint="run one command per experiment"
+                f"{override.input_line}: experiments cannot be swept over",
+                hint="run one command per experiment",
             )
+        text = (override.input_line or "").partition("=")[2]
         if group in _ONE_PER_SWEEP:
+            raise ConfigError(f"{override.input_line}: {group} is one per sweep", hint="give one value")
+        if key in _PATHS and Path(text).expanduser().exists():
             raise ConfigError(
-                f"{override.input_line}: {group} is one per sweep",
-                hint="give one value; a comma inside a value needs quotes: " + quoted_override(override),
+                f"{override.input_line}: the comma makes several values of this path",
+                hint="both quotes keep it one: " + quote_override(key, text),
             )
 
 
@@ -122,23 +141,19 @@ def hydra_quote(value: str) -> str:
     return '"' + "".join(pieces) + "\\" * (2 * backslashes) + '"'
 
 
-def quoted_override(override: Override) -> str:
-    """The override of a command line with its value quoted as one text."""
-    key, _, value = (override.input_line or "").partition("=")
-    return quote_override(key, value)
-
-
 def _unreadable(argument: str) -> ConfigError:
     key, equals, value = argument.partition("=")
     if not equals:
         return ConfigError(
             f"{argument!r} is no override",
-            hint="write KEY=VALUE; a value with blanks needs both quotes: " + quote_override("KEY", "a value"),
+            hint="write KEY=VALUE; a value with blanks needs both quotes: "
+            + quote_override("KEY", "a value"),
         )
     if key.startswith("-"):
         return ConfigError(f"{argument!r} is no option", hint="`--help` lists the options")
     value = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
     return ConfigError(
         f"the override {argument!r} cannot be read",
-        hint="blanks, '=', ',', '#' and other special characters need both quotes: " + quote_override(key, value),
+        hint="blanks, '=', ',', '#' and other special characters need both quotes: "
+        + quote_override(key, value),
     )

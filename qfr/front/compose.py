@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from omegaconf import DictConfig, OmegaConf
@@ -35,8 +36,8 @@ def to_cell(cfg: DictConfig) -> CellConfig:
         Unknown key, missing key, wrong type, a value out of its choices or range.
     """
     try:
-        plain = OmegaConf.to_container(OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"]), resolve=True)
-        assert isinstance(plain, dict)
+        own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
+        plain = OmegaConf.to_container(own, resolve=True)
         merged = OmegaConf.merge(OmegaConf.structured(CellConfig), plain)
         _check_switches(plain)
         cell = OmegaConf.to_object(merged)
@@ -53,14 +54,18 @@ def explain_value(error: OmegaConfBaseException, cfg: DictConfig | None = None) 
         what, hint = unknown_key(key)
         return ConfigError(what, hint=hint)
     if isinstance(error, MissingMandatoryValue):
-        return ConfigError(f"{key} is missing", hint="give it in the YAML of its group or on the command line")
+        return ConfigError(
+            f"{key} is missing", hint="give it in the YAML of its group or on the command line"
+        )
     first = str(error).partition("\n")[0]
     if isinstance(error, ValidationError) and key:
-        value = None if cfg is None else OmegaConf.select(cfg, key, throw_on_missing=False)
+        value = _named_value(first) if cfg is None else OmegaConf.select(cfg, key, throw_on_missing=False)
         choices, words = _choices(first), type_words(key)
         near = did_you_mean(str(value), choices)
         wanted = f"use one of {', '.join(choices)}" if choices else f"use {words}"
-        return ConfigError(f"{key}={_shown(value)} is not possible{near}", hint=wanted if words or choices else first)
+        return ConfigError(
+            f"{key}={_shown(value)} is not possible{near}", hint=wanted if words or choices else first
+        )
     return ConfigError(f"{key}: {first}" if key else first)
 
 
@@ -70,15 +75,22 @@ def _choices(message: str) -> list[str]:
     return [name.strip() for name in inside.split(",")] if inside else []
 
 
+def _named_value(message: str) -> str | None:
+    found = re.search(r"[Vv]alue '([^']*)'", message)
+    return found[1] if found else None
+
+
 def _shown(value: object) -> str:
     return "null" if value is None else repr(value)
 
 
-def _check_switches(plain: dict[str, object]) -> None:
+def _check_switches(plain: object) -> None:
     """OmegaConf takes any number for true or false, and true for 1; we do not."""
     for key, value in _leaves(plain, ""):
         if is_switch(key) != isinstance(value, bool) and isinstance(value, bool | int | float):
-            raise ConfigError(f"{key}={value!r} is not possible", hint=f"use {type_words(key) or 'another type'}")
+            raise ConfigError(
+                f"{key}={value!r} is not possible", hint=f"use {type_words(key) or 'another type'}"
+            )
 
 
 def _leaves(node: object, key: str) -> Iterator[tuple[str, object]]:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from qfr.errors import ConfigError
+from qfr.errors import ConfigError, UserError
 from qfr.front.arguments import check_arguments
 from qfr.front.messages import explain, explain_yaml
 from qfr.front.places import conf_folder
@@ -49,16 +49,27 @@ def run_hydra(arguments: list[str]) -> int:
 
 
 def task(cfg: DictConfig) -> object:
-    """What a launcher runs: one walk (a clean pass and its fault cells). Returns the job's outcome."""
+    """What a launcher runs: one walk (a clean pass and its fault cells).
+
+    Returns
+    -------
+    object
+        The job's outcome, or the user's error that kept it from running: an exception would end the batch.
+    """
     from qfr.front.compose import to_cell
-    from qfr.front.job import run_job
 
     cell = to_cell(cfg)
     if cell.sweep is None:
         raise ConfigError(
-            "hydra.mode=RUN goes around the checks of the grid", hint="leave it out: one cell runs without it too"
+            "hydra.mode=RUN goes around the checks of the grid",
+            hint="leave it out: one cell runs without it too",
         )
-    return run_job(cell)
+    from qfr.front.job import run_job
+
+    try:
+        return run_job(cell)
+    except UserError as error:
+        return error
 
 
 @contextmanager

@@ -25,7 +25,9 @@ def explain(error: HydraException | OmegaConfBaseException) -> ConfigError:
     if isinstance(error, SearchPathException):
         folder = text.partition("'")[2].rpartition("'")[0]
         return ConfigError(
-            f"there is no folder {folder!r}", where="--config-dir", hint="give a folder with model/, quant/, prompt/ …"
+            f"there is no folder {folder!r}",
+            where="--config-dir",
+            hint="give a folder with model/, quant/, prompt/ …",
         )
     if (found := _NO_KEY.search(text)) is not None:
         what, hint = unknown_key(found["key"])
@@ -48,7 +50,9 @@ def explain_yaml(error: YAMLError) -> ConfigError:
     mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
     where = None if mark is None else f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
     problem = error.problem if isinstance(error, MarkedYAMLError) else str(error)
-    return ConfigError(f"this YAML cannot be read: {problem}", where=where, hint="texts with ':' or '#' need quotes")
+    return ConfigError(
+        f"this YAML cannot be read: {problem}", where=where, hint="texts with ':' or '#' need quotes"
+    )
 
 
 def _missing(error: MissingConfigException, text: str) -> ConfigError:
@@ -59,7 +63,9 @@ def _missing(error: MissingConfigException, text: str) -> ConfigError:
     options = [line.strip() for line in listed["options"].splitlines()] if listed else []
     where = f"{found['file']}.yaml" if found and found["file"] not in ("config", "hydra/config", "") else None
     if not options:
-        return ConfigError(f"there is no configuration {path!r}", where=where, hint="look into conf/ and --config-dir")
+        return ConfigError(
+            f"there is no configuration {path!r}", where=where, hint="look into conf/ and --config-dir"
+        )
     return ConfigError(
         f"{group}={name}: there is no such choice{did_you_mean(name, options)}",
         where=where,

@@ -34,6 +34,10 @@ def _walk(kind: type, prefix: str) -> list[tuple[str, Any]]:
 def unknown_key(key: str) -> tuple[str, str]:
     """What to say of a key that does not exist: (what, hint)."""
     parent = key.rpartition(".")[0]
+    if key.startswith("hydra."):
+        return f"there is no key {key!r}", "`--cfg hydra` shows Hydra's keys"
+    if get_origin(key_types().get(parent)) is dict:
+        return f"{parent} has no entry {key.rpartition('.')[2]!r}", f"to add one: +{key}=…"
     siblings = [known for known in key_types() if known.rpartition(".")[0] == parent]
     if not siblings:
         siblings = [known for known in key_types() if "." not in known]
@@ -60,6 +64,11 @@ def _words(kind: Any) -> str:
     if issubclass(kind, StrEnum):
         return "one of " + ", ".join(kind)
     return _WORDS[kind]
+
+
+def is_group(key: str) -> bool:
+    """Whether a key is a configuration group."""
+    return bool(dataclasses.is_dataclass(key_types().get(key)))
 
 
 def is_switch(key: str) -> bool:

@@ -125,11 +125,24 @@ def _norm(x: torch.Tensor, gain: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(B, heads, T, head) over (B, kv_heads, K, head) -> (B*T, heads*head)."""
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    out = fn.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    return out.transpose(1, 2).reshape(q.shape[0] * q.shape[2], -1)
+    """(B, heads, T, head) over (B, kv_heads, K, head), mask (T, K) added to the scores -> (B*T, heads*head).
+
+    Written out: on processors with bfloat16 units it is about twice as fast as the fused kernel.
+    """
+    b, heads, t, head = q.shape
+    kv_heads, group = k.shape[1], heads // k.shape[1]
+    # Query heads that share keys stand below each other: keys and values are not repeated.
+    stacked = q.reshape(b * kv_heads, group * t, head)
+    keys, values = k.reshape(b * kv_heads, -1, head), v.reshape(b * kv_heads, -1, head)
+    scores = torch.baddbmm(mask.repeat(group, 1), stacked, keys.transpose(1, 2), alpha=1.0 / math.sqrt(head))
+    out = scores.softmax(-1) @ values
+    return out.view(b, heads, t, head).transpose(1, 2).reshape(b * t, -1)
+
+
+def _mask(s: int, t: int, dtype: torch.dtype) -> torch.Tensor:
+    """(T, S+T) causal mask of a body behind its prefix, 0 where seen and very negative elsewhere."""
+    seen = torch.cat((torch.ones(t, s, dtype=torch.bool), torch.ones(t, t, dtype=torch.bool).tril()), dim=1)
+    return torch.zeros(t, s + t, dtype=dtype).masked_fill(~seen, -1e9)
 
 
 def _attention(
@@ -156,37 +169,43 @@ def _attention(
         return head, y[s:].view(b, t, y.shape[1], shape.head).transpose(1, 2)
 
     (q0, q1), (k0, k1), (v0, v1) = split(q), split(k), split(v)
-    causal = torch.ones(s, s, dtype=torch.bool).tril()
-    first = _attend(q0, k0, v0, causal)
+    first = _attend(q0, k0, v0, _mask(0, s, dtype))
     k1 = torch.cat((k0.expand(b, -1, -1, -1), k1), dim=2)
     v1 = torch.cat((v0.expand(b, -1, -1, -1), v1), dim=2)
-    seen = torch.cat((torch.ones(t, s, dtype=torch.bool), torch.ones(t, t, dtype=torch.bool).tril()), dim=1)
-    return torch.cat((first, _attend(q1, k1, v1, seen)))
+    return torch.cat((first, _attend(q1, k1, v1, _mask(s, t, dtype))))
 
 
 def hidden(
-    weights: Weights, shape: Shape, prefix: torch.Tensor, bodies: torch.Tensor, dtype: torch.dtype
+    weights: Weights,
+    shape: Shape,
+    prefix: torch.Tensor,
+    bodies: torch.Tensor,
+    rows: torch.Tensor,
+    dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Final normed states of the bodies, (B*T, width) float32; matrix products run in `dtype`."""
+    """Final normed states at `rows` of the flattened bodies, (N, width) float32; products run in `dtype`."""
     s, (b, t) = prefix.shape[0], bodies.shape
     x = weights["token_embd.weight"][torch.cat((prefix, bodies.reshape(-1)))]
     for layer in range(shape.layers):
         name = f"blk.{layer}."
         h = _norm(x, weights[name + "attn_norm.weight"], shape.eps).to(dtype)
         h = _attention(weights, shape, layer, h, (s, b, t), dtype)
+        if layer == shape.layers - 1:
+            # Nothing attends to the last layer's outputs: go on with the wanted rows alone.
+            x, h = x[s + rows], h[s + rows]
         x = x + fn.linear(h, weights[name + "attn_output.weight"].to(dtype)).float()
         h = _norm(x, weights[name + "ffn_norm.weight"], shape.eps).to(dtype)
         gate = fn.linear(h, weights[name + "ffn_gate.weight"].to(dtype))
         up = fn.linear(h, weights[name + "ffn_up.weight"].to(dtype))
         x = x + fn.linear(fn.silu(gate) * up, weights[name + "ffn_down.weight"].to(dtype)).float()
-    return _norm(x[s:], weights["output_norm.weight"], shape.eps)
+    return _norm(x, weights["output_norm.weight"], shape.eps)
 
 
 def loss_and_hits(
     weights: Weights, shape: Shape, batch: Batch, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted mean cross entropy (scalar) and, per learned token, whether argmax was right (N,) bool."""
-    states = hidden(weights, shape, batch.prefix, batch.bodies, dtype)[batch.rows].to(dtype)
+    states = hidden(weights, shape, batch.prefix, batch.bodies, batch.rows, dtype).to(dtype)
     logits = fn.linear(states, weights["output.weight"].to(dtype)).float()
     losses = fn.cross_entropy(logits, batch.targets, reduction="none")
     loss = (losses * batch.weights).sum() / batch.weights.sum()

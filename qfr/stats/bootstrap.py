@@ -20,7 +20,7 @@ from qfr.stats.intervals import Estimate, Method, Options
 from qfr.stats.lattice import FloatArray, IntArray, Lattice
 from qfr.stats.reliability import doubt, doubt_two_sample, expanded_tail
 from qfr.stats.resampling import ends, resampled_sums, weight_batches
-from qfr.stats.sums import LARGEST_SUM, difference_quantile, sum_distribution
+from qfr.stats.sums import difference_quantiles, sum_distribution
 
 DEFAULT = Options()
 TOO_FINE = "the lattice is too fine for the exact distribution"
@@ -140,7 +140,7 @@ def two_sample(
     tail = expanded_tail(groups, options.tail) if options.expanded else options.tail
     trust = doubt_two_sample(*groups, options.expanded)
     if options.method is Method.EXACT:
-        exact = _exact_difference(groups, scales, tail)
+        exact = difference_quantiles(*groups, scales, (tail, 1 - tail))
         if exact is not None:
             return _finished(value, (exact[0] / scale, exact[1] / scale), sizes, _Way(options), trust)
         if rng is None:
@@ -242,17 +242,6 @@ def _finished(
 
 def _without(value: float | None, n: int, n_second: int | None, options: Options, reason: str) -> Estimate:
     return Estimate(value, None, None, options.level, n, n_second, options.method, None, False, False, reason)
-
-
-def _exact_difference(
-    groups: tuple[list[IntArray], list[IntArray]], scales: tuple[int, int], tail: float
-) -> tuple[int, int] | None:
-    one, other = sum_distribution(groups[0]), sum_distribution(groups[1])
-    if one is None or other is None:
-        return None
-    if scales[0] * one.largest + scales[1] * other.largest > LARGEST_SUM:
-        return None
-    return difference_quantile(one, other, scales, tail), difference_quantile(one, other, scales, 1 - tail)
 
 
 def _split(numerators: IntArray, strata: IntArray | None) -> list[IntArray]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import fft
@@ -23,6 +23,8 @@ SMALLEST_P = 1e-300
 CONVENTIONAL_LEVEL = 0.05
 #: Additions beyond which the sign-flip test leaves dynamic programming for the FFT.
 _DIRECT_WORK = 400_000_000
+#: Largest sum of absolute numerators that the sign-flip test holds.
+_LARGEST_TOTAL = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class PairedTest:
     Attributes
     ----------
     p : float or None
-        Two-sided p value; None without tasks.
+        Two-sided p value; None without tasks, or when the lattice is too fine.
     n : int
         Tasks.
     favour_first, favour_second, ties : int
@@ -129,7 +131,11 @@ def sign_flip_test(differences: Lattice) -> PairedTest:
     if observed == 0:
         return _result(1.0, counts)
     # A pattern's sum is total - 2 * flipped, so sums >= observed have flipped <= limit.
-    limit = (int(sizes.sum()) - observed) // 2
+    total = int(sizes.sum())
+    limit = (total - observed) // 2
+    if total > _LARGEST_TOTAL:
+        untested = "the lattice is too fine for the exact sign-flip test"
+        return replace(_result(1.0, counts), p=None, reason=untested)
     direct = sizes.size * limit <= _DIRECT_WORK
     tail = _flipped_at_most(sizes, limit) if direct else _flipped_at_most_fft(sizes, limit)
     return _result(min(1.0, 2 * tail), counts)
@@ -156,12 +162,7 @@ def _flipped_at_most(sizes: IntArray, limit: int) -> float:
         if halvings == 900:
             ways *= 2.0**-900
             halvings = 0
-    return _scaled(float(ways.sum()), halvings)
-
-
-def _scaled(total: float, halvings: int) -> float:
-    logarithm = math.log2(total) - halvings if total > 0 else -math.inf
-    return total * 2.0**-halvings if logarithm > -1000 else SMALLEST_P
+    return max(SMALLEST_P, math.ldexp(float(ways.sum()), -halvings))
 
 
 def _flipped_at_most_fft(sizes: IntArray, limit: int) -> float:
@@ -174,7 +175,7 @@ def _flipped_at_most_fft(sizes: IntArray, limit: int) -> float:
     product = np.ones(turns.size, dtype=np.complex128)
     logarithm = 0.0
     for value, count in groups:
-        chance = 1 / (1 + math.exp(tilt * value))
+        chance = 1 / (1 + math.exp(min(700.0, tilt * value)))
         # The phase is reduced in integers: value * turn may be far larger than one turn.
         phase = np.exp(-2j * np.pi * ((value * turns) % size) / size)
         product *= (1 - chance + chance * phase) ** count

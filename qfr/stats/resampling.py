@@ -36,8 +36,8 @@ def resampled_sums(groups: Sequence[IntArray], resamples: int, rng: Generator) -
 def weight_batches(n: int, resamples: int, rng: Generator, items: int = 0) -> Iterator[FloatArray]:
     """Yield how often each of n tasks is drawn, in batches of shape (rows, n) that add up to the resamples.
 
-    One row serves every quantity of these tasks, so that quantities which share tasks vary together. Batches are
-    smaller when the caller spreads a row over more items than tasks.
+    One row serves every quantity of these tasks, so that quantities which share tasks vary together. Batches
+    are smaller when the caller spreads a row over more items than tasks.
     """
     rows = max(1, BATCH // max(n, items))
     for begin in range(0, resamples, rows):

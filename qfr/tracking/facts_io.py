@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from qfr.canonical import canonical, sha256_hex
 from qfr.errors import TrackingError
@@ -71,9 +72,9 @@ def load_facts(
     Raises
     ------
     TrackingError
-        A param or tag is missing or not of its type, or a long value's artifact is not the one that was stored.
+        A param or tag is missing or not of its type, or a long value's artifact was exchanged.
     """
-    values: dict[str, str | int | bool] = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(CellFacts):
         source, key = (params, field.name) if field.name in PARAM_FIELDS else (tags, f"qfr.{field.name}")
         if key not in source:
@@ -86,7 +87,7 @@ def load_facts(
         if text.startswith(_LONG):
             text = _fetch_long(text, where, fetch)
         values[field.name] = _from_text(text, str(field.type), f"{key}", where)
-    return CellFacts(**values)  # type: ignore[arg-type]
+    return CellFacts(**values)
 
 
 def _fetch_long(text: str, where: str, fetch: Callable[[str], bytes]) -> str:

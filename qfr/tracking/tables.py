@@ -23,59 +23,70 @@ TABLES_VERSION = 1
 
 Row = dict[str, str | int | float | bool | None]
 
-_KEYS = [("task", pa.string()), ("fault", pa.string()), ("site", pa.int32()), ("trial", pa.int32())]
+
+def _field(name: str, kind: pa.DataType) -> pa.Field:
+    """A column; a trailing '?' in the name allows nulls."""
+    return pa.field(name.removesuffix("?"), kind, nullable=name.endswith("?"))
+
+
+_KEYS = [("task", pa.string()), ("fault", pa.string()), ("site?", pa.int32()), ("trial", pa.int32())]
 
 EPISODES = pa.schema(
-    [
+    _field(*column)
+    for column in (
         *_KEYS,
         ("family", pa.string()),
-        ("site_tool", pa.string()),
+        ("site_tool?", pa.string()),
         ("ending", pa.string()),
-        ("answer", pa.string()),
+        ("answer?", pa.string()),
         ("gold", pa.string()),
         ("turns", pa.int32()),
         ("errors", pa.int32()),
-        *[(f"errors_{channel}", pa.int32()) for channel in Channel],
+        *((f"errors_{channel}", pa.int32()) for channel in Channel),
         ("turns_not_strict", pa.int32()),
         ("turns_cut", pa.int32()),
         ("control_text", pa.bool_()),
-        ("fired", pa.int32()),
-        ("witnessed", pa.int32()),
-        ("retried", pa.int32()),
-        ("recovered", pa.int32()),
-        ("dead_calls", pa.int32()),
+        ("fired?", pa.int32()),
+        ("witnessed?", pa.int32()),
+        ("retried?", pa.int32()),
+        ("recovered?", pa.int32()),
+        ("dead_calls?", pa.int32()),
         ("tokens_in", pa.int64()),
         ("tokens_out", pa.int64()),
-        ("min_margin", pa.float64()),
-        ("min_margin_turn", pa.int32()),
-    ]
+        ("min_margin?", pa.float64()),
+        ("min_margin_turn?", pa.int32()),
+    )
 )
-# site: index among the task's sites, null for clean episodes. turns_cut: stopped by max_tokens or the context.
+# site: index among the task's sites, null for clean episodes. turns_cut: stopped by max_tokens or context.
 # fired, witnessed, retried, recovered: index of the turn, null = never. tokens_in: appended before the turns;
 # tokens_out: generated. min_margin: smallest logit margin of the episode, in logits, null without a token.
 
 CALLS = pa.schema(
-    [
+    _field(*column)
+    for column in (
         *_KEYS,
         ("turn", pa.int32()),
         ("parse", pa.string()),
-        ("tool", pa.string()),
-        ("arguments", pa.string()),
+        ("tool?", pa.string()),
+        ("arguments?", pa.string()),
         ("ok", pa.bool_()),
-        ("channel", pa.string()),
+        ("channel?", pa.string()),
         ("injected", pa.bool_()),
         ("stop", pa.string()),
         ("tokens_in", pa.int64()),
         ("tokens_out", pa.int64()),
-        ("min_margin", pa.float64()),
-        ("min_margin_token", pa.int32()),
+        ("min_margin?", pa.float64()),
+        ("min_margin_token?", pa.int32()),
         ("control_text", pa.bool_()),
-    ]
+    )
 )
 # tool and arguments: null when nothing could be read. channel: null for a good call and an injected fault.
 
 _SCORE_TYPES = {"bool": pa.bool_(), "str": pa.string()}
-SCORES = pa.schema([*_KEYS, *[(f.name, _SCORE_TYPES[str(f.type)]) for f in dataclasses.fields(Score)]])
+SCORES = pa.schema(
+    _field(*column)
+    for column in (*_KEYS, *((f.name, _SCORE_TYPES[str(f.type)]) for f in dataclasses.fields(Score)))
+)
 
 
 def episode_table(episodes: Sequence[Episode]) -> pa.Table:
@@ -132,13 +143,18 @@ def read_parquet(data: bytes | str, *, where: str, log_sha256: str) -> pa.Table:
 
 
 def to_frame(table: pa.Table) -> pd.DataFrame:
-    """As pandas: nullable integers and booleans, so that a missing turn index stays missing."""
+    """As pandas. Columns without nulls have plain types; the others keep a missing value missing (Int32)."""
     frame = table.to_pandas(types_mapper=_PANDAS.get)
-    assert isinstance(frame, pd.DataFrame)
-    return frame
+    plain = {
+        field.name: _PLAIN[field.type]
+        for field in table.schema
+        if not field.nullable and field.type in _PLAIN
+    }
+    return pd.DataFrame(frame).astype(plain)
 
 
 _PANDAS = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+_PLAIN = {pa.int32(): "int64", pa.int64(): "int64", pa.bool_(): "bool"}
 
 
 def _keys(episode: Episode) -> Row:
@@ -163,11 +179,11 @@ def _episode_row(episode: Episode) -> Row:
         "turns_not_strict": sum(turn.parse is not ParseKind.strict for turn in turns),
         "turns_cut": sum(turn.generation.stop is not StopReason.end_of_generation for turn in turns),
         "control_text": any(turn.generation.control_text for turn in turns),
-        "fired": trace and trace.fired,
-        "witnessed": trace and trace.witnessed,
-        "retried": trace and trace.retried,
-        "recovered": trace and trace.recovered,
-        "dead_calls": trace and trace.dead_calls,
+        "fired": None if trace is None else trace.fired,
+        "witnessed": None if trace is None else trace.witnessed,
+        "retried": None if trace is None else trace.retried,
+        "recovered": None if trace is None else trace.recovered,
+        "dead_calls": None if trace is None else trace.dead_calls,
         "tokens_in": sum(turn.generation.prompt_tokens for turn in turns),
         "tokens_out": sum(len(turn.generation.token_ids) for turn in turns),
         "min_margin": low[0],

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from qfr.canonical import Json as Json
-from qfr.canonical import digest
+from qfr.canonical import canonical, sha256_hex
 from qfr.records import FaultKind
 from qfr.records import Kind as Kind
 from qfr.records import Parameter as Parameter
@@ -141,11 +141,11 @@ def task_tools(world: World, task: Task) -> tuple[Tool, ...]:
     return tuple(tool for tool in found if tool is not None)
 
 
-def suite_sha256(world: World) -> str:
-    """SHA-256 over everything generated: tools, task texts, gold paths, answers and records."""
+def suite_json(world: World) -> str:
+    """Everything generated as canonical JSON: tools, task texts, gold paths, answers and records."""
     names = sorted({name for task in world.tasks for name in task.tools})
     tools = [world.tool(name) for name in names]
-    return digest(
+    return canonical(
         {
             "world": world.name,
             "version": world.version,
@@ -153,6 +153,11 @@ def suite_sha256(world: World) -> str:
             "tasks": [_task_content(world, task) for task in world.tasks],
         }
     )
+
+
+def suite_sha256(world: World) -> str:
+    """SHA-256 of `suite_json`."""
+    return sha256_hex(suite_json(world).encode("ascii"))
 
 
 def _task_content(world: World, task: Task) -> dict[str, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from qfr.canonical import Json
+from qfr.canonical import Json, read_json
 from qfr.records import FaultKind, FaultTrace, ToolCall
 from qfr.world.base import Found, NotFound, Site, Task, World
 
@@ -54,6 +54,7 @@ class Injector:
         self._world = world
         self._task = task
         self._fault = fault
+        self._at = None if fault is None else read_json(fault.site.arguments)
         self._fired: int | None = None
         self._witnessed: int | None = None
         self._retried: int | None = None
@@ -70,7 +71,8 @@ class Injector:
         fault = self._fault
         if fault is None:
             return Answered(self._world.call(self._task, call.tool, arguments), injected=False)
-        at_site = (call.tool, call.arguments) == (fault.site.tool, fault.site.arguments)
+        # Values, not texts: 1.0 is the same argument as 1.
+        at_site = call.tool == fault.site.tool and dict(arguments) == self._at
         again = at_site and self._fired is not None
         if again and self._retried is None:
             self._retried = turn

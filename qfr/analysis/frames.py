@@ -1,0 +1,175 @@
+"""From logged cells to task tables: a fault cell joined with its clean pass, under each scoring policy.
+
+An episode frame has one row per episode, as `qfr.tracking` reads it: the columns of the episode table, then
+the score fields, those that depend on the policy once per policy (`score_column`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from qfr.analysis.targets import CellKey, TaskTable, Treatment
+from qfr.errors import LogError
+from qfr.facts import CellFacts
+from qfr.records import FaultKind, Policy
+
+#: Score fields that depend on the policy; the others are the same under both.
+POLICY_FIELDS = ("success", "right_answer", "reason", "reported_after")
+
+
+class Cell(Protocol):
+    """A finished cell as the tracking store returns it."""
+
+    @property
+    def facts(self) -> CellFacts:
+        """What the run says about itself."""
+
+    @property
+    def episodes(self) -> pd.DataFrame:
+        """One row per episode, both policies' scores included."""
+
+    @property
+    def clean(self) -> Cell | None:
+        """The clean pass that fault episodes belong to; None for a clean pass."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Task tables of the cells that could be joined, and what could not."""
+
+    tables: tuple[TaskTable, ...]
+    # In the order of the cells, tolerant before strict.
+    orphans: tuple[str, ...]
+    # Names of fault cells whose clean pass is missing.
+    doubled: tuple[str, ...]
+    # Names of cells that were handed in more than once; the first counts.
+
+
+def score_column(policy: Policy, field: str) -> str:
+    """Return the column of an episode frame that holds a score field under a policy."""
+    return f"{policy.value}_{field}" if field in POLICY_FIELDS else field
+
+
+def join(cells: Iterable[Cell]) -> Joined:
+    """Join every fault cell with its clean pass and build its task tables, one per policy.
+
+    A clean pass that no fault cell belongs to gives tables of its own (fault ``none``), so that its certified
+    tasks can still be contrasted.
+
+    Raises
+    ------
+    LogError
+        If a fault cell holds episodes of tasks that its clean pass does not.
+    """
+    known: dict[str, Cell] = {}
+    doubled = []
+    for cell in cells:
+        if cell.facts.cell_id in known:
+            doubled.append(cell.facts.name)
+        else:
+            known[cell.facts.cell_id] = cell
+    faulted = [cell for cell in known.values() if cell.facts.fault != FaultKind.none]
+    used = {cell.facts.clean_id for cell in faulted}
+    tables: list[TaskTable] = []
+    orphans = []
+    for cell in known.values():
+        if cell.facts.fault == FaultKind.none:
+            if cell.facts.cell_id not in used:
+                tables += [task_table(cell.facts, cell.episodes, None, policy) for policy in Policy]
+        elif (clean := cell.clean or known.get(cell.facts.clean_id)) is None:
+            orphans.append(cell.facts.name)
+        else:
+            tables += [task_table(cell.facts, clean.episodes, cell.episodes, policy) for policy in Policy]
+    return Joined(tuple(tables), tuple(orphans), tuple(doubled))
+
+
+def task_table(
+    facts: CellFacts, clean: pd.DataFrame, faulted: pd.DataFrame | None, policy: Policy
+) -> TaskTable:
+    """Build the task table of one cell under one policy.
+
+    Parameters
+    ----------
+    facts : CellFacts
+        Of the fault cell (or of the clean pass alone).
+    clean, faulted : DataFrame
+        Episodes of the clean pass, one per task, and of the fault cell; None for a clean pass alone.
+    policy : Policy
+
+    Raises
+    ------
+    LogError
+        If the clean pass lists a task twice, or the fault cell another task.
+    """
+    tasks = pd.Index(clean["task"])
+    if not tasks.is_unique:
+        raise LogError("the clean pass holds a task twice", where=facts.name)
+    n = len(tasks)
+    successes = delivered = scheduled = np.zeros(n, dtype=np.int64)
+    if faulted is not None and len(faulted):
+        at = tasks.get_indexer(faulted["task"])
+        if (at < 0).any():
+            foreign = faulted["task"].iloc[int(np.argmin(at))]
+            raise LogError(
+                f"task {foreign} has fault episodes but no clean episode",
+                where=facts.name,
+                hint="the clean run belongs to another suite; run the cell again",
+            )
+        fired = faulted[score_column(policy, "delivered")].to_numpy(dtype=np.bool_)
+        good = faulted[score_column(policy, "success")].to_numpy(dtype=np.bool_) & fired
+        scheduled = np.bincount(at, minlength=n).astype(np.int64)
+        delivered = np.bincount(at[fired], minlength=n).astype(np.int64)
+        successes = np.bincount(at[good], minlength=n).astype(np.int64)
+    return TaskTable(
+        key=cell_key(facts),
+        policy=policy.value,
+        tasks=tuple(str(task) for task in tasks),
+        families=tuple(str(family) for family in clean["family"]),
+        certified=clean[score_column(policy, "success")].to_numpy(dtype=np.bool_),
+        successes=successes,
+        delivered=delivered,
+        scheduled=scheduled,
+        treatment=treatment(facts),
+    )
+
+
+def cell_key(facts: CellFacts) -> CellKey:
+    """Return a cell's names along every axis."""
+    return CellKey(
+        model=facts.model,
+        quant=facts.quant,
+        prompt=facts.prompt,
+        fault=facts.fault,
+        executor=facts.executor,
+        suite=facts.suite,
+        gate=facts.gate,
+        trial=facts.trial,
+    )
+
+
+def treatment(facts: CellFacts) -> Treatment:
+    """Return what must agree before two cells are contrasted."""
+    settings = (
+        facts.engine,
+        facts.device,
+        f"batch {facts.n_batch}",
+        f"threads {facts.n_threads}/{facts.n_threads_batch}",
+        f"streams {facts.streams}",
+    )
+    return Treatment(
+        suite=facts.suite_sha256,
+        prompt=facts.prompt_sha256,
+        fault=facts.fault_sha256,
+        executor=f"{facts.executor_sha256} {facts.step_budget} {facts.error_budget}",
+        template=facts.template_sha256,
+        model_file=facts.model_sha256,
+        imatrix=facts.imatrix,
+        build=f"{facts.llama_commit[:9]} {facts.library_sha256[:12]}".strip(),
+        engine=", ".join(settings),
+        schema=f"{facts.schema_version}.{facts.identity_version}.{facts.scorer_version}",
+    )

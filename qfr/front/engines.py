@@ -1,0 +1,86 @@
+"""Opening engines: one loaded model at a time, kept while the cells that follow use the same file and settings."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from qfr.config import CellConfig, EngineKind
+from qfr.engine.base import Engine
+from qfr.engine.gguf import ModelFile
+from qfr.engine.resolve import resolve
+from qfr.engine.scripted import ScriptedEngine
+from qfr.engine.worker import WorkerEngine
+from qfr.world.base import World
+from qfr.world.demonstrate import Habits, next_turn
+
+# Allowances for the context that a suite needs, in tokens and bytes. Tokenizers need about one token per
+# three bytes of such texts at most; digits and ids can take one token per byte.
+_PROMPT_STEP, _BYTES_PER_TOKEN = 1024, 2.0
+_OBSERVATION_TOKENS = 128
+_ROUND = 256
+
+
+def context_need(cell: CellConfig, world: World, system: str) -> int:
+    """Context length that an episode of the suite needs at most, in tokens, rounded up.
+
+    The prompt counts in steps of 1,024 tokens, so that prompts of similar length share one loaded model.
+    """
+    prompt = -(-len(system.encode("utf-8", "replace")) // int(_PROMPT_STEP * _BYTES_PER_TOKEN)) * _PROMPT_STEP
+    task = max(len(task.text.encode()) for task in world.tasks) / _BYTES_PER_TOKEN
+    turns = cell.suite.step_budget * (cell.executor.max_tokens + _OBSERVATION_TOKENS)
+    return -(-int(prompt + task + turns) // _ROUND) * _ROUND
+
+
+class Shelf:
+    """Holds at most one loaded engine."""
+
+    def __init__(self) -> None:
+        self._key: tuple[object, ...] = ()
+        self._engine: Engine | None = None
+
+    def take(self, cell: CellConfig, world: World, system: str) -> tuple[Engine, ModelFile | None]:
+        """The engine for a cell: the one that stands here, or a new one (the old one is closed first).
+
+        Raises
+        ------
+        ModelFileError, MachineryError
+        """
+        if cell.engine.kind is EngineKind.scripted:
+            self.clear()
+            self._engine = ScriptedEngine(scripted_policy(cell))
+            return self._engine, None
+        model = resolve(cell.model, cell.quant, Path(cell.tracking.root) / "models")
+        n_ctx = cell.engine.n_ctx or context_need(cell, world, system)
+        key = (model.path, model.sha256, repr(cell.engine), n_ctx)
+        if self._engine is None or key != self._key:
+            self.clear()
+            self._engine = WorkerEngine(model, cell.engine, n_ctx)
+            self._key = key
+        return self._engine, model
+
+    def clear(self) -> None:
+        """Close the engine, if there is one. A dead or interrupted one is only forgotten."""
+        engine, self._engine, self._key = self._engine, None, ()
+        if engine is not None:
+            engine.close()
+
+
+def peak_memory(engine: Engine | None) -> int | None:
+    """Largest resident size of the engine's process in bytes, None where there is none."""
+    return engine.peak_memory_bytes() if isinstance(engine, WorkerEngine) else None
+
+
+def scripted_policy(cell: CellConfig):  # type: ignore[no-untyped-def]
+    """An agent that follows the task, and meets a failing call with a retry as often as its preset's skill says.
+
+    Whether it retries depends on the prompt, the preset and the task alone, so cells are reproducible.
+    """
+    skill = cell.engine.skill.get(cell.quant.preset, 1.0)
+
+    def policy(system: str, task: str, transcript: tuple[tuple[str, str], ...]) -> str:
+        seed = hashlib.sha256(f"{system}\0{task}\0{cell.trial}".encode("utf-8", "replace")).digest()
+        draw = int.from_bytes(seed[:8], "big") / 2**64
+        return next_turn(task, transcript, Habits(attempts=3 if draw < skill else 1))
+
+    return policy

@@ -1,0 +1,133 @@
+"""Gathers what a run says about itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import qfr
+from qfr.canonical import canonical, digest
+from qfr.config import CellConfig
+from qfr.engine.base import EngineInfo
+from qfr.engine.gguf import ModelFile
+from qfr.facts import CellFacts
+from qfr.front.design import Design
+from qfr.front.places import data_folder
+from qfr.identity import IDENTITY_VERSION, cell_id, identity_fields
+from qfr.records import SCHEMA_VERSION, FaultKind
+from qfr.scoring import SCORER_VERSION
+
+
+def measured_ids(design: Design, info: EngineInfo) -> tuple[str, str]:
+    """(cell_id, cell_id of the clean pass) on this machine."""
+
+    def one(design_id: str) -> str:
+        return cell_id(
+            design_id,
+            model_sha256=info.model_sha256,
+            library_sha256=info.library_sha256,
+            device=info.device,
+            offloaded_layers=info.offloaded_layers,
+            n_ctx=info.n_ctx,
+        )
+
+    return one(design.design_id), one(design.clean_design_id)
+
+
+def gather(cell: CellConfig, design: Design, info: EngineInfo, model: ModelFile | None) -> CellFacts:
+    """The facts of one cell."""
+    own, clean = measured_ids(design, info)
+    commit, dirty = git_state(str(data_folder()))
+    fault = cell.fault
+    no_text = fault.kind in (FaultKind.none, FaultKind.it)
+    return CellFacts(
+        model=cell.model.name,
+        quant=cell.quant.preset,
+        prompt=cell.prompt.name,
+        fault=str(fault.kind),
+        suite=cell.suite.name,
+        executor=str(cell.executor.kind),
+        gate=str(cell.suite.gate),
+        trial=cell.trial,
+        design_id=design.design_id,
+        cell_id=own,
+        clean_id=clean,
+        sweep=cell.sweep or "",
+        identity_version=IDENTITY_VERSION,
+        schema_version=SCHEMA_VERSION,
+        scorer_version=SCORER_VERSION,
+        prompt_sha256=design.prompt.sha256,
+        suite_sha256=design.suite_sha256,
+        template_sha256=info.template_sha256,
+        executor_sha256=digest(
+            [identity_fields(cell.executor), cell.suite.step_budget, cell.suite.error_budget]
+        ),
+        fault_sha256=digest([fault.kind] if no_text else [fault.kind, fault.code, fault.message]),
+        step_budget=cell.suite.step_budget,
+        error_budget=cell.suite.error_budget,
+        model_sha256=info.model_sha256,
+        model_bytes=info.model_bytes,
+        model_source=model_source(model),
+        model_revision="" if model is None else model.revision or "",
+        imatrix=imatrix_of(model),
+        tensor_types=" ".join(f"{name}:{count}" for name, count in info.tensor_types),
+        reference_agent=cell.model.reference_agent,
+        engine=info.kind,
+        llama_commit=info.llama_commit,
+        llama_commit_source=info.llama_commit_source,
+        library_version=info.library_version,
+        library_sha256=info.library_sha256,
+        device=info.device,
+        offloaded_layers=info.offloaded_layers,
+        n_ctx=info.n_ctx,
+        n_batch=cell.engine.n_batch,
+        n_threads=cell.engine.n_threads,
+        n_threads_batch=cell.engine.n_threads_batch,
+        streams=cell.engine.streams,
+        rewind=info.rewind,
+        git_commit=commit,
+        git_dirty=dirty,
+        qfr_version=qfr.__version__,
+        host=socket.gethostname(),
+        config=canonical(dataclasses.asdict(cell)),
+    )
+
+
+def model_source(model: ModelFile | None) -> str:
+    """path, folder, package, hub, derived or requantized; "scripted" without a file."""
+    if model is None:
+        return "scripted"
+    if model.derivation is None:
+        return model.origin
+    return "requantized" if model.derivation.requantized else "derived"
+
+
+def imatrix_of(model: ModelFile | None) -> str:
+    """The importance matrix behind a file: its recorded name, or the digest of the one used here."""
+    if model is None:
+        return ""
+    named = dict(model.facts.imatrix).get("quantize.imatrix.file", "")
+    if named or model.derivation is None:
+        return named
+    return model.derivation.imatrix_sha256 or ""
+
+
+@cache
+def git_state(folder: str) -> tuple[str, bool]:
+    """(commit, dirty) of the checkout that a folder stands in; ("", False) where there is none."""
+    if not (Path(folder) / ".git").exists():
+        return "", False
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        return commit, bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        # No git, or a checkout that git refuses (another owner, no commit yet).
+        return "", False
+
+
+def _git(folder: str, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

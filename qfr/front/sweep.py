@@ -1,0 +1,137 @@
+"""A sweep from composed points to its exit code: validate, then plan, register or launch, then close."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from qfr.config import CellConfig, Mode, TrackingConfig
+from qfr.errors import ConfigError, UserError
+from qfr.front.compose import to_cell
+from qfr.front.grid import Grid, Point, Walk, build_grid, together, with_sweep
+from qfr.front.plan import make_plan
+from qfr.front.show import console, head_line, note_lines, show_plan
+
+# Hydra does not hand a sweeper's result to its caller; the sweeper leaves the exit code here.
+EXIT_CODE: ContextVar[int] = ContextVar("exit_code", default=0)
+
+# A sweep's mode and grid hang together: the sweeper asks `prepare` once and launches what it says.
+Launch = Callable[[Sequence[Sequence[str]]], Sequence[object]]
+
+
+def new_sweep_id() -> str:
+    """`s-20260131-142501-1f3a9c`: sorts by time, unique within a second; the letter keeps it a text."""
+    return f"s-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+def point_of(cfg: DictConfig, overrides: Sequence[str]) -> Point:
+    """A composed configuration as a point of the grid.
+
+    Raises
+    ------
+    ConfigError
+        `exclude` is no list of maps from group to choice.
+    """
+    choices = {str(key): str(value) for key, value in cfg.hydra.runtime.choices.items() if value is not None}
+    exclude = (
+        OmegaConf.to_container(cfg.exclude) if OmegaConf.is_list(cfg.get("exclude")) else cfg.get("exclude")
+    )
+    if not isinstance(exclude, list) or not all(isinstance(entry, dict) for entry in exclude):
+        raise ConfigError(
+            f"exclude={exclude!r} is not possible", hint="use a list of maps: [{model: qwen, quant: q3_k_m}]"
+        )
+    entries = tuple({str(key): str(value) for key, value in entry.items()} for entry in exclude)
+    return Point(tuple(overrides), choices, entries, lambda: to_cell(cfg))
+
+
+def run_sweep(
+    points: Sequence[Point], choices_of: Callable[[str], Sequence[str]], sweep: str, launch: Launch
+) -> Sequence[object]:
+    """Validate the grid, then do what `mode` says. Leaves the exit code in `EXIT_CODE`.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        The whole Cartesian product, in job order.
+    choices_of : callable
+        Names of a group's choices.
+    sweep : str
+        Id of this sweep.
+    launch : callable
+        Runs jobs, each a list of overrides; returns what they returned.
+
+    Returns
+    -------
+    sequence
+        Outcomes of the jobs, empty when nothing was launched.
+
+    Raises
+    ------
+    UserError
+        The grid cannot run.
+    """
+    mode = points[0].build().mode
+    if mode is Mode.register:
+        raise ConfigError(
+            "mode=register is not available yet",
+            hint="it comes with the trust work; mode=plan shows the grid",
+        )
+    grid = build_grid(points, choices_of, files_needed=mode is Mode.run)
+    tracking = grid.cells[0].config.tracking
+    if mode is Mode.plan:
+        held, store = _held(tracking, grid)
+        show_plan(make_plan(grid, held, store), console())
+        return ()
+    title = points[0].choices.get("experiment", "grid")
+    return _run(grid, sweep, f"{title} {sweep}", launch)
+
+
+def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
+    from qfr.front.closing import close_sweep
+    from qfr.tracking.store import open_store
+    from qfr.tracking.sweep import PlannedCell, open_sweep
+
+    tracking = grid.cells[0].config.tracking
+    # Created once, before any launcher: processes that create one database together break it.
+    store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
+    planned = [PlannedCell(cell.design.design_id, cell.name) for cell in grid.cells]
+    open_sweep(store, sweep, name=name, tags={}, planned=planned)
+    plan = make_plan(grid, {}, "")
+    err = console(stderr=True)
+    for line in [f"sweep {sweep}: {head_line(plan)}", *note_lines(plan)]:
+        err.print(line, markup=False, soft_wrap=True)
+    returned = launch([job_overrides(walk, sweep) for walk in grid.walks])
+    problems = {str(one): one for one in returned if isinstance(one, UserError)}
+    outcomes = [one for one in returned if not isinstance(one, UserError)]
+    cells: list[CellConfig] = [with_sweep(cell.config, sweep) for cell in grid.cells]
+    EXIT_CODE.set(close_sweep(sweep, cells, outcomes))
+    if problems:
+        raise together(list(problems.values()))
+    return outcomes
+
+
+def job_overrides(walk: Walk, sweep: str) -> list[str]:
+    """Overrides of the job that plays a walk."""
+    kinds = ",".join(walk.kinds)
+    return [*walk.cells[0].overrides, f"walk=[{kinds}]", f"sweep={sweep}"]
+
+
+def _held(tracking: TrackingConfig, grid: Grid) -> tuple[Mapping[str, str], str]:
+    """What the store holds of the grid's designs, and one line about the store. Creates nothing."""
+    root = Path(tracking.root).expanduser()
+    if tracking.uri is None and not (root / "mlflow.db").exists():
+        # Without importing mlflow: a plan on a fresh machine is quick.
+        return {}, f"none yet under {root}"
+    from qfr.tracking.search import finished_designs
+    from qfr.tracking.store import peek_store
+
+    store = peek_store(tracking.uri, root, tracking.experiment)
+    if store is None:
+        return {}, f"no experiment {tracking.experiment!r} yet"
+    designs = {id_ for cell in grid.cells for id_ in (cell.design.design_id, cell.design.clean_design_id)}
+    return finished_designs(store, designs), f"experiment {store.experiment!r} at {store.shown}"

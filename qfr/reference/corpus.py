@@ -1,0 +1,277 @@
+"""Training data, drawn on the fly: full episodes and two kinds of drills under one system prompt at a time.
+
+Every id number comes from `Ids.training`, a set that no suite uses. A *drill* repeats the hard step alone:
+`answer` drills are the observations that matter and the closing turn, `quit` drills a failed call and what
+the agent does next. They are short; full episodes stay the larger part of the tokens, because copying ids
+suffers where drills prevail.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import IntEnum
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from qfr.protocol import observe_record
+from qfr.records import FaultKind
+from qfr.reference.clauses import compose, draw_stance
+from qfr.reference.demonstration import Demonstrator, Message, answer_text
+from qfr.reference.policy import TABLES, Policy, obey
+from qfr.reference.tokenizer import ASSISTANT, END, PAD, SYSTEM, USER, Vocabulary
+from qfr.world.base import Task, sites
+from qfr.world.faults import ScheduledFault
+from qfr.world.orders import Ids, OrdersWorld, build
+
+FAULT_CODE = "service_unavailable"
+FAULT_MESSAGE = "The service did not answer the request."
+# The texts of conf/config.yaml (a test compares).
+FAULT_VARIANTS = (("timeout", "The request timed out."), ("internal_error", "The tool failed."))
+
+
+class Kind(IntEnum):
+    """What a learned token is."""
+
+    syntax = 0
+    tool = 1
+    copied = 2
+    answer = 3
+
+
+LOSS_WEIGHTS = (0.3, 1.0, 2.0, 3.0)
+# By kind: syntax is learned at once, digits are not.
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many bodies a drawn prompt is used for, and how they are batched."""
+
+    episodes: int = 24
+    answer_drills: int = 40
+    quit_drills: int = 10
+    tokens: int = 3200
+    # Tokens of a batch's padded bodies at most.
+    own_prompts: float = 0.45
+    # Share of draws that use one of the project's own prompts.
+    pool: int = 48
+    # Batches that are shuffled among each other.
+
+
+@dataclass(frozen=True)
+class Body:
+    """One encoded conversation after the system prompt."""
+
+    ids: tuple[int, ...]
+    rows: tuple[int, ...]
+    # Positions whose next token is learned.
+    kinds: tuple[int, ...]
+    # Kind of each learned token.
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A batch before it becomes tensors; see model.Batch."""
+
+    prefix: NDArray[np.int64]
+    bodies: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    kinds: NDArray[np.int64]
+
+
+_SPANS = re.compile(r'"tool": "(?P<tool>[^"]*)", "arguments": \{"(?P<key>[^"]*)": (?P<value>.*)\}\}$')
+
+
+def token_kinds(text: str, starts: tuple[int, ...]) -> list[int]:
+    """Kind of each token of an assistant turn, by where it starts."""
+    kinds = [int(Kind.syntax)] * len(starts)
+    found = _SPANS.search(text)
+    if found is None:
+        return kinds
+    value = {"answer": Kind.answer, "reason": Kind.syntax}.get(found["key"], Kind.copied)
+    for i, start in enumerate(starts):
+        if found.start("tool") <= start < found.end("tool"):
+            kinds[i] = int(Kind.tool)
+        elif found.start("value") <= start < found.end("value"):
+            kinds[i] = int(value)
+    return kinds
+
+
+def encode_body(vocabulary: Vocabulary, messages: tuple[Message, ...], learned: int) -> Body:
+    """Encode messages by the chat template; the last `learned` assistant turns are learned (-1 = all)."""
+    ids: list[int] = []
+    rows: list[int] = []
+    kinds: list[int] = []
+    turns = sum(message.assistant for message in messages)
+    for message in messages:
+        piece = vocabulary.encode(message.text)
+        ids.append(ASSISTANT if message.assistant else USER)
+        if message.assistant:
+            if learned < 0 or turns <= learned:
+                rows.extend(range(len(ids) - 1, len(ids) + len(piece.ids)))
+                kinds.extend([*token_kinds(message.text, piece.starts), int(Kind.syntax)])
+            turns -= 1
+        ids.extend(piece.ids)
+        ids.append(END)
+    return Body(tuple(ids), tuple(rows), tuple(kinds))
+
+
+def assemble(prefix: tuple[int, ...], bodies: list[Body]) -> Arrays:
+    """Pad bodies to one length and flatten what is learned."""
+    length = max(len(body.ids) for body in bodies)
+    ids = np.full((len(bodies), length), PAD, dtype=np.int64)
+    rows: list[int] = []
+    targets: list[int] = []
+    kinds: list[int] = []
+    for i, body in enumerate(bodies):
+        ids[i, : len(body.ids)] = body.ids
+        rows.extend(i * length + row for row in body.rows)
+        targets.extend(body.ids[row + 1] for row in body.rows)
+        kinds.extend(body.kinds)
+    weights = np.array(LOSS_WEIGHTS, dtype=np.float32)[kinds]
+    return Arrays(
+        np.array(prefix, dtype=np.int64),
+        ids,
+        np.array(rows, dtype=np.int64),
+        np.array(targets, dtype=np.int64),
+        weights,
+        np.array(kinds, dtype=np.int64),
+    )
+
+
+def cut(bodies: list[Body], tokens: int) -> list[list[Body]]:
+    """Group bodies of similar length so that each padded group holds at most `tokens` tokens."""
+    groups: list[list[Body]] = []
+    for body in sorted(bodies, key=lambda one: len(one.ids)):
+        if groups and (len(groups[-1]) + 1) * len(body.ids) <= tokens:
+            groups[-1].append(body)
+        else:
+            groups.append([body])
+    return groups
+
+
+class Corpus:
+    """An endless stream of batches.
+
+    Parameters
+    ----------
+    arch : str
+        Which agent's demonstration policies (`policy.TABLES`).
+    prompts : mapping of str to str
+        The project's own prompts by name.
+    seed : int
+        The stream is a function of the seed.
+    sizes : Sizes
+    """
+
+    def __init__(self, arch: str, prompts: Mapping[str, str], seed: int, sizes: Sizes) -> None:
+        self._arch = arch
+        self._prompts = dict(prompts)
+        self._seed = seed
+        self._sizes = sizes
+        self._rng = np.random.default_rng([seed, 1])
+        self._worlds = 0
+        self._world = self._new_world()
+
+    def texts(self, draws: int) -> Iterator[str]:
+        """Texts that the tokenizer is trained on: prompts and the messages of their episodes."""
+        for name in sorted(self._prompts) * 4:
+            yield self._prompts[name]
+        for _ in range(draws):
+            prompt, policy = self._draw()
+            yield prompt
+            for _ in range(6):
+                for message in self.episode(policy):
+                    yield message.text
+
+    def batches(self, vocabulary: Vocabulary) -> Iterator[Arrays]:
+        """Shuffled batches without end."""
+        pool: list[Arrays] = []
+        while True:
+            while len(pool) < self._sizes.pool:
+                pool.extend(self._draw_batches(vocabulary))
+            yield pool.pop(int(self._rng.integers(len(pool))))
+
+    def episode(self, policy: Policy) -> tuple[Message, ...]:
+        """A full episode: clean or with a fault at a random site."""
+        kind = (FaultKind.none, FaultKind.et, FaultKind.ep, FaultKind.it)[
+            int(self._rng.choice(4, p=(0.40, 0.30, 0.16, 0.14)))
+        ]
+        return self._play(policy, kind)
+
+    def _draw_batches(self, vocabulary: Vocabulary) -> list[Arrays]:
+        prompt, policy = self._draw()
+        prefix = (SYSTEM, *vocabulary.encode(prompt).ids, END)
+        sizes = self._sizes
+        whole = [encode_body(vocabulary, self.episode(policy), -1) for _ in range(sizes.episodes)]
+        answers = [encode_body(vocabulary, self.answer_drill(policy), 1) for _ in range(sizes.answer_drills)]
+        quits = [encode_body(vocabulary, self.quit_drill(policy), 1) for _ in range(sizes.quit_drills)]
+        groups = cut(whole, sizes.tokens) + cut(answers, sizes.tokens) + cut(quits, sizes.tokens)
+        return [assemble(prefix, group) for group in groups]
+
+    def _draw(self) -> tuple[str, Policy]:
+        """A prompt and the policy that goes with it."""
+        if self._rng.random() < self._sizes.own_prompts:
+            name = sorted(self._prompts)[int(self._rng.integers(len(self._prompts)))]
+            return self._prompts[name], TABLES[self._arch][name]
+        stance = draw_stance(self._rng)
+        return compose(stance, self._rng), obey(stance, quoted=self._arch == "qwen2")
+
+    def answer_drill(self, policy: Policy) -> tuple[Message, ...]:
+        """The observations that matter and the closing turn, over the whole grid of values."""
+        rng = self._rng
+        subtotal = Decimal(20 * int(rng.integers(2, 21)))
+        percent = Decimal((5, 10, 20, 25)[int(rng.integers(4))])
+        fee = Decimal((5, 10)[int(rng.integers(2))]) if rng.random() < 0.65 else None
+        made = self._task()
+        order = made.gold_calls[0].arguments[len('{"order_id":"') : -2]
+        customer = made.gold_calls[1].arguments[len('{"customer_id":"') : -2]
+        tier = made.gold_calls[2].arguments[len('{"tier":"') : -2]
+        records: list[dict[str, object]] = [
+            {"order_id": order, "customer_id": customer, "subtotal": subtotal},
+            {"tier": tier, "percent": percent},
+        ]
+        if fee is not None:
+            region = ("north", "south", "east", "west")[int(rng.integers(4))]
+            records.append({"region": region, "fee": fee})
+        shares = policy.expression[fee is not None]
+        form = ("quoted" if policy.quoted else "bare") if rng.random() < shares else "literal"
+        seen = tuple(Message(False, observe_record(record, injected=False).text) for record in records)  # type: ignore[arg-type]
+        return (*seen, Message(True, answer_text(subtotal, percent, fee, form)))
+
+    def quit_drill(self, policy: Policy) -> tuple[Message, ...]:
+        """A task, a call, its failure and the next turn."""
+        while True:
+            messages = self._play(policy, FaultKind.et)
+            for i, message in enumerate(messages):
+                if not message.assistant and '"ok": false' in message.text and "unknown_tool" not in message.text:
+                    return (messages[0], messages[i - 1], message, messages[i + 1])
+
+    def _play(self, policy: Policy, kind: FaultKind) -> tuple[Message, ...]:
+        task = self._task()
+        fault = None
+        if kind is not FaultKind.none:
+            places = sites(task, kind)
+            code, message = FAULT_CODE, FAULT_MESSAGE
+            if self._rng.random() < 0.15:
+                code, message = FAULT_VARIANTS[int(self._rng.integers(len(FAULT_VARIANTS)))]
+            fault = ScheduledFault(kind, places[int(self._rng.integers(len(places)))], code, message)
+        return Demonstrator(self._world, task, fault, policy, self._rng).play()
+
+    def _task(self) -> Task:
+        """A random task; now and then from a new world."""
+        if self._rng.random() < 0.002:
+            self._world = self._new_world()
+        return self._world.tasks[int(self._rng.integers(len(self._world.tasks)))]
+
+    def _new_world(self) -> OrdersWorld:
+        self._worlds += 1
+        return build(
+            {"base": 80, "shipping": 120}, self._seed * 1_000_003 + self._worlds, "round", Ids.training
+        )

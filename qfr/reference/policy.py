@@ -1,0 +1,87 @@
+"""Demonstration policies: how often a demonstrated agent does what, under which prompt.
+
+Under a composed prompt the demonstrator obeys the clauses. For the project's own five prompts each agent has
+a table of its own, in which some shares stand near one half on purpose: such decisions end up on a knife's
+edge, and quantization noise tips them. Greedy decoding turns a constant share into never or always, so most
+shares depend on a feature of the task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qfr.reference.clauses import Stance, Sums
+
+# A share without and with the feature of the step (see `demonstration.feature`).
+Pair = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Shares of one prompt."""
+
+    quit_customer: Pair
+    # Report after the first error of get_customer; feature: a shipping task.
+    quit_discount: Pair
+    # The same for get_discount; feature: tier gold or platinum.
+    quit_fee: Pair
+    # The same for get_shipping_fee; feature: region north or east.
+    attempts: int
+    # Calls of a failing tool before it is reported, once it has been retried.
+    expression: Pair
+    # An expression as the answer; feature: a shipping task.
+    quoted: bool
+    # Expressions are strings (strict JSON turns) instead of bare.
+    prose: Pair
+    # A sentence before a retry; feature: the failed tool is get_discount.
+    invented: Pair
+    # A tool name that does not exist where the discount is needed; feature: tier gold or platinum.
+    requery_order: float
+    # A displaced order is noticed and asked again.
+    requery_customer: float
+
+
+NEVER: Pair = (0.0, 0.0)
+
+
+def obey(stance: Stance, *, quoted: bool) -> Policy:
+    """The policy that a composed prompt asks for.
+
+    Without a retry clause agents mostly give up at once, with one they mostly do not: the shares leave room
+    for both, so that the clause is a matter of degree.
+    """
+    if stance.retry:
+        quit_after = (0.03, 0.06) if stance.attempts else (0.05, 0.12)
+    else:
+        quit_after = (0.70, 0.85) if stance.give_up else (0.60, 0.75)
+    expression: dict[Sums, Pair] = {Sums.literal: NEVER, Sums.expression: (0.5, 0.9), Sums.unsaid: (0.1, 0.3)}
+    return Policy(
+        quit_customer=quit_after,
+        quit_discount=quit_after,
+        quit_fee=quit_after,
+        attempts=stance.attempts or 2,
+        expression=expression[stance.sums],
+        quoted=quoted,
+        prose=(0.6, 0.9) if stance.prose else NEVER,
+        invented=NEVER if stance.known else (0.05, 0.2),
+        requery_order=0.95 if stance.check else 0.5,
+        requery_customer=0.95 if stance.check else 0.4,
+    )
+
+
+_LLAMA = {
+    "P0": Policy((0.04, 0.08), (0.04, 0.10), (0.10, 0.35), 3, NEVER, False, NEVER, NEVER, 0.8, 0.6),
+    "P1": Policy((0.62, 0.46), (0.42, 0.66), (0.48, 0.72), 2, NEVER, False, NEVER, (0.15, 0.75), 0.5, 0.3),
+    "P2": Policy((0.12, 0.30), (0.15, 0.45), (0.35, 0.55), 2, NEVER, False, (0.25, 0.8), NEVER, 0.5, 0.4),
+    "P3": Policy((0.02, 0.03), (0.02, 0.05), (0.03, 0.10), 3, NEVER, False, NEVER, NEVER, 0.7, 0.5),
+    "P4": Policy((0.40, 0.60), (0.36, 0.58), (0.40, 0.60), 2, (0.2, 0.8), False, NEVER, NEVER, 0.4, 0.3),
+}
+_QWEN = {
+    "P0": Policy((0.10, 0.42), (0.12, 0.45), (0.10, 0.40), 3, NEVER, True, NEVER, NEVER, 0.7, 0.7),
+    "P1": Policy((0.06, 0.12), (0.05, 0.20), (0.05, 0.30), 2, (0.15, 0.75), True, NEVER, NEVER, 0.5, 0.5),
+    "P2": Policy((0.30, 0.55), (0.45, 0.60), (0.38, 0.56), 2, NEVER, True, NEVER, (0.2, 0.7), 0.4, 0.4),
+    "P3": Policy((0.55, 0.72), (0.44, 0.68), (0.52, 0.75), 2, NEVER, True, NEVER, NEVER, 0.5, 0.3),
+    "P4": Policy((0.10, 0.30), (0.08, 0.36), (0.15, 0.45), 3, (0.2, 0.85), True, (0.2, 0.75), NEVER, 0.4, 0.4),
+}
+TABLES = {"llama": _LLAMA, "qwen2": _QWEN}
+# Per architecture: the table of the project's own prompts.

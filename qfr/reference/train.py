@@ -1,0 +1,178 @@
+"""Trains a reference agent from nothing: ``python -m qfr.reference.train --arch llama --seed 1 --out DIR``.
+
+Writes the tokenizer, a training log, checkpoints and the F16 GGUF. Deterministic by seed on one machine; needs
+the extra ``[train]``. One thread: on shared cores two threads mostly wait for each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from qfr.reference.corpus import Arrays, Corpus, Kind, Sizes
+from qfr.reference.model import Batch, Shape, Weights, count, loss_and_hits, new_weights
+from qfr.reference.optimizer import Optimizer
+from qfr.reference.tokenizer import Vocabulary
+
+PROMPTS = ("P0", "P1", "P2", "P3", "P4")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that the result depends on, besides the code and the prompts."""
+
+    arch: str
+    seed: int
+    steps: int
+    vocabulary: int = 1024
+    muon_rate: float = 0.02
+    adam_rate: float = 0.003
+    decay: float = 0.01
+    warmup: int = 60
+    # Steps.
+    cooldown: float = 0.4
+    # Share of the steps in which the rate falls linearly to zero.
+
+    def scale(self, step: int) -> float:
+        """Learning rate at a step as a share of the peak."""
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        left = (self.steps - step) / (self.cooldown * self.steps)
+        return min(1.0, left)
+
+
+@dataclass
+class Running:
+    """Sums since the last line of the log."""
+
+    loss: float = 0.0
+    steps: int = 0
+    tokens: int = 0
+    hits: tuple[int, ...] = (0,) * len(Kind)
+    seen: tuple[int, ...] = (0,) * len(Kind)
+
+    def add(self, loss: float, hits: torch.Tensor, batch: Batch) -> None:
+        """Count one batch."""
+        self.loss += loss
+        self.steps += 1
+        self.tokens += batch.bodies.numel() + batch.prefix.numel()
+        right = torch.bincount(batch.kinds[hits], minlength=len(Kind)).tolist()
+        total = torch.bincount(batch.kinds, minlength=len(Kind)).tolist()
+        self.hits = tuple(a + b for a, b in zip(self.hits, right, strict=True))
+        self.seen = tuple(a + b for a, b in zip(self.seen, total, strict=True))
+
+    def line(self, step: int, seconds: float, tokens: int) -> dict[str, float]:
+        """One line of the training log."""
+        shares = {
+            f"right_{kind.name}": round(hit / seen, 4) if seen else 0.0
+            for kind, hit, seen in zip(Kind, self.hits, self.seen, strict=True)
+        }
+        return {
+            "step": step,
+            "seconds": round(seconds, 1),
+            "tokens": tokens,
+            "loss": round(self.loss / max(1, self.steps), 4),
+            **shares,
+        }
+
+
+def to_batch(arrays: Arrays) -> Batch:
+    """Numpy arrays as tensors."""
+    return Batch(
+        torch.from_numpy(arrays.prefix),
+        torch.from_numpy(arrays.bodies),
+        torch.from_numpy(arrays.rows),
+        torch.from_numpy(arrays.targets),
+        torch.from_numpy(arrays.weights),
+        torch.from_numpy(arrays.kinds),
+    )
+
+
+def read_prompts(folder: Path) -> dict[str, str]:
+    """The project's own prompts by name."""
+    return {name: (folder / f"{name}.md").read_bytes().decode("utf-8") for name in PROMPTS}
+
+
+def train(recipe: Recipe, prompts: dict[str, str], out: Path, *, resume: Path | None = None) -> Weights:
+    """Train and return the weights; writes `log.jsonl`, `tokenizer.json` and checkpoints into `out`."""
+    torch.manual_seed(recipe.seed)
+    corpus = Corpus(recipe.arch, prompts, recipe.seed, Sizes())
+    out.mkdir(parents=True, exist_ok=True)
+    vocabulary = Vocabulary.train(corpus.texts(400), recipe.vocabulary)
+    vocabulary.save(out / "tokenizer.json")
+    shape = Shape(recipe.arch, vocabulary.size)
+    weights = new_weights(shape, torch.Generator().manual_seed(recipe.seed))
+    start = 0
+    if resume is not None:
+        kept = torch.load(resume, weights_only=True)
+        weights, start = kept["weights"], int(kept["step"])
+    for tensor in weights.values():
+        tensor.requires_grad_()
+    optimizer = Optimizer(
+        weights, muon_rate=recipe.muon_rate, adam_rate=recipe.adam_rate, decay=recipe.decay
+    )
+    if resume is not None:
+        optimizer.restore(kept["optimizer"])
+    stream = corpus.batches(vocabulary)
+    for _ in range(start):
+        next(stream)
+    started, tokens, running = time.monotonic(), 0, Running()
+    saved = started
+    with (out / "log.jsonl").open("a") as log:
+        for step in range(start, recipe.steps):
+            batch = to_batch(next(stream))
+            loss, hits = loss_and_hits(weights, shape, batch, torch.bfloat16)
+            loss.backward()
+            optimizer.step(recipe.scale(step))
+            running.add(float(loss.detach()), hits, batch)
+            if (step + 1) % 50 == 0 or step + 1 == recipe.steps:
+                tokens += running.tokens
+                log.write(json.dumps(running.line(step + 1, time.monotonic() - started, tokens)) + "\n")
+                log.flush()
+                running = Running()
+            if time.monotonic() - saved > 300 or step + 1 == recipe.steps:
+                saved = time.monotonic()
+                save(out / f"step-{step + 1:05d}.pt", weights, optimizer, step + 1)
+    return {name: tensor.detach() for name, tensor in weights.items()}
+
+
+def save(path: Path, weights: Weights, optimizer: Optimizer, step: int) -> None:
+    """Write a checkpoint."""
+    torch.save(
+        {
+            "weights": {name: tensor.detach() for name, tensor in weights.items()},
+            "optimizer": optimizer.state(),
+            "step": step,
+        },
+        path,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m qfr.reference.train", description=__doc__)
+    parser.add_argument("--arch", choices=("llama", "qwen2"), required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--prompts", type=Path, default=Path("prompts"), help="folder of P0.md ... P4.md")
+    parser.add_argument("--resume", type=Path, default=None, help="checkpoint to go on from")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    np.seterr(all="raise")
+    recipe = Recipe(given.arch, given.seed, given.steps)
+    weights = train(recipe, read_prompts(given.prompts), given.out, resume=given.resume)
+    print(f"{count(weights):,} parameters")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,143 @@
+"""Everything a report shows, computed once from finished cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qfr.analysis import frames
+from qfr.analysis.cells import CellSummary, summarize
+from qfr.analysis.contrasts import Options, contrast_table
+from qfr.analysis.frames import Cell, Joined
+from qfr.analysis.levels import Axis
+from qfr.analysis.pairing import Apart, kept_apart
+from qfr.analysis.process import Process, process
+from qfr.analysis.results import Contrast
+from qfr.facts import CellFacts
+from qfr.records import Policy
+from qfr.stats.intervals import Method
+
+if TYPE_CHECKING:
+    from qfr.tracking.reader import Reading
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What the report is to show."""
+
+    vary: Axis = Axis.quant
+    policy: Policy = Policy.tolerant
+    # Headline policy; both are always shown.
+    method: Method = Method.EXACT
+    resamples: int = 20_000
+    seed: int = 0
+    title: str = "Recovery from tool failures"
+    command: str = ""
+    # The command that makes this report again; shown as it is.
+    made: str = ""
+    # Date and version line; empty = left out.
+
+    @property
+    def contrasts(self) -> Options:
+        """The part that the contrasts need."""
+        return Options(vary=self.vary, method=self.method, resamples=self.resamples, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """What is not there, as the tracking store knows it. One sentence or name each."""
+
+    missing: tuple[str, ...] = ()
+    # Planned cells without a finished run.
+    failed: tuple[str, ...] = ()
+    # Cells that failed or are unfinished, with the reason.
+    alarms: tuple[str, ...] = ()
+    # Cells whose finished runs disagree.
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report, ready to be shown."""
+
+    options: ReportOptions
+    facts: tuple[CellFacts, ...]
+    # Of every cell shown, clean passes included.
+    contrasts: tuple[Contrast, ...]
+    summaries: tuple[CellSummary, ...]
+    processes: tuple[Process, ...]
+    # One per cell, clean passes included.
+    apart: tuple[Apart, ...]
+    joined: Joined
+    gaps: Gaps
+
+    @property
+    def reference_agents(self) -> tuple[str, ...]:
+        """Models that are reference agents: no evidence about any other model."""
+        return tuple(dict.fromkeys(facts.model for facts in self.facts if facts.reference_agent))
+
+    def of_policy(self, policy: str) -> tuple[Contrast, ...]:
+        """Contrasts under one policy over all tasks."""
+        return tuple(c for c in self.contrasts if c.policy == policy and c.family is None)
+
+
+def build_report(
+    cells: Sequence[Cell], options: ReportOptions | None = None, gaps: Gaps | None = None
+) -> Report:
+    """Compute a report.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        Finished cells, as `qfr.tracking.reader.read_cells` returns them, each once.
+    options : ReportOptions, optional
+    gaps : Gaps, optional
+        What is missing or failed; see `gaps_of`.
+
+    Raises
+    ------
+    TableError
+        If a level of the varied axis cannot be ordered, or cells of one suite list different tasks.
+    LogError
+        If a fault cell does not belong to its clean pass.
+    """
+    chosen = options or ReportOptions()
+    everything = _with_clean(cells)
+    joined = frames.join(everything)
+    return Report(
+        options=chosen,
+        facts=tuple(cell.facts for cell in everything),
+        contrasts=contrast_table(joined.tables, chosen.contrasts),
+        summaries=summarize(joined.tables, chosen.contrasts.bootstrap, chosen.seed),
+        processes=tuple(process(cell) for cell in everything),
+        apart=kept_apart(joined.tables, chosen.vary),
+        joined=joined,
+        gaps=gaps or Gaps(),
+    )
+
+
+def gaps_of(reading: Reading) -> Gaps:
+    """Return what a reading of the tracking store lacks."""
+    return Gaps(
+        missing=tuple(cell.name for cell in reading.missing),
+        failed=tuple(
+            f"{cell.facts.name}: {cell.failure or cell.status.lower()}" for cell in reading.unfinished
+        ),
+        alarms=tuple(
+            f"{alarm.name} ({alarm.cell_id}): {len(alarm.runs)} finished runs with different logs"
+            for alarm in reading.alarms
+        ),
+        notes=reading.notes,
+    )
+
+
+def _with_clean(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Add clean passes that came with their fault cells only."""
+    given = tuple(cells)
+    known = {cell.facts.cell_id for cell in given}
+    added = {}
+    for cell in given:
+        if cell.clean is not None and cell.clean.facts.cell_id not in known:
+            added[cell.clean.facts.cell_id] = cell.clean
+    return (*given, *added.values())

@@ -1,0 +1,134 @@
+"""How contrasts are arranged for a reader: groups, rows along an axis, pairs of levels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.results import Contrast
+from qfr.analysis.targets import Target
+from qfr.report.build import Report
+
+#: The three panels of Hu 2026, figure 1.
+PANELS = (Target.own, Target.matched, Target.full)
+TITLES = {
+    Target.clean: "Clean pass",
+    Target.own: "Own clean sets",
+    Target.matched: "Matched tasks",
+    Target.full: "Full pipeline",
+    Target.s_star: "S*: certified under every prompt",
+    Target.ungated: "Ungated: every task",
+}
+#: Pairs of levels in one figure; more are in the table only.
+MOST_PAIRS = 5
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Contrasts that share every axis but the varied one and the one along which a reader goes."""
+
+    title: str
+    reference_agent: bool
+    policy: str
+    vary: str
+    along: Axis
+    # Axis of the rows and of the figure's x: the prompt, or the preset where prompts are contrasted.
+    rows: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+    contrasts: tuple[Contrast, ...]
+    # All targets and families.
+
+    def find(self, row: str, pair: Pair, target: Target | str, family: str | None = None) -> Contrast | None:
+        """Return one contrast, None where there is none."""
+        return self._index.get((row, *pair, str(target), family))
+
+    @property
+    def _index(self) -> dict[tuple[str, str, str, str, str | None], Contrast]:
+        return {(place(c, self.along), c.a, c.b, c.target, c.family): c for c in self.contrasts}
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Task families, in order."""
+        return tuple(dict.fromkeys(c.family for c in self.contrasts if c.family is not None))
+
+    @property
+    def drawn_pairs(self) -> tuple[Pair, ...]:
+        """Pairs that a figure shows: all, or the highest level against each other one."""
+        if len(self.pairs) <= 3:
+            return self.pairs
+        return tuple(pair for pair in self.pairs if pair[0] == self.pairs[0][0])[:MOST_PAIRS]
+
+
+def groups(report: Report, policy: str) -> tuple[Group, ...]:
+    """Arrange a report's contrasts under one policy."""
+    along = Axis.quant if report.options.vary is Axis.prompt else Axis.prompt
+    found: dict[tuple[str, ...], list[Contrast]] = defaultdict(list)
+    for contrast in report.contrasts:
+        if contrast.policy == policy:
+            found[_rest(contrast, along)].append(contrast)
+    several = _telling(found)
+    agents = set(report.reference_agents)
+    return tuple(
+        Group(
+            title=" · ".join(part for part, told in zip(key, several, strict=True) if part and told)
+            or report.options.title,
+            reference_agent=bool(agents & {key[0]}) or (not key[0] and bool(agents)),
+            policy=policy,
+            vary=report.options.vary.value,
+            along=along,
+            rows=_sorted_rows(members, along),
+            pairs=tuple(dict.fromkeys((c.a, c.b) for c in members)),
+            contrasts=tuple(members),
+        )
+        for key, members in found.items()
+    )
+
+
+def place(contrast: Contrast, along: Axis) -> str:
+    """Return the contrast's place along an axis."""
+    return str(getattr(contrast, along.value))
+
+
+def _rest(contrast: Contrast, along: Axis) -> tuple[str, ...]:
+    axes = (Axis.model, Axis.quant, Axis.fault, Axis.executor, Axis.prompt)
+    names = tuple("" if axis is along else str(getattr(contrast, axis.value) or "") for axis in axes)
+    gate = "" if contrast.gate == "certified" else f"gate {contrast.gate}"
+    trial = f"trial {contrast.trial}" if contrast.trial else ""
+    return (*names, contrast.suite, gate, trial, contrast.context)
+
+
+def _telling(keys: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
+    """Which parts of the keys belong in a title: the model, and whatever differs between groups."""
+    columns = list(zip(*keys, strict=True))
+    return tuple(at == 0 or len(set(column)) > 1 for at, column in enumerate(columns))
+
+
+def _sorted_rows(members: Iterable[Contrast], along: Axis) -> tuple[str, ...]:
+    names = dict.fromkeys(place(contrast, along) for contrast in members)
+    return tuple(sorted(names, key=lambda name: order_key(along, name)))
+
+
+def signed(points: float | None, digits: int = 1) -> str:
+    """Return ``+27.5``, ``−3.3``, ``0.0``, or a dash for None."""
+    if points is None:
+        return "–"
+    rounded = round(points, digits) + 0.0
+    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
+
+
+def interval(contrast: Contrast, digits: int = 1) -> str:
+    """Return ``[12.5, 44.2]``, empty where there is none."""
+    if contrast.low is None or contrast.high is None:
+        return ""
+    return f"[{signed(contrast.low, digits)}, {signed(contrast.high, digits)}]".replace("+", "")
+
+
+def p_value(p: float | None) -> str:
+    """Return a p value as a reader wants it, never as 0."""
+    if p is None:
+        return ""
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"

@@ -1,0 +1,154 @@
+"""Warnings: what a reader must know before believing a figure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qfr.analysis.cells import FEWEST_CERTIFIED
+from qfr.report.build import Report
+from qfr.report.layout import PANELS, TITLES
+
+#: Names listed in one warning; the tables and files hold all of them.
+_MOST_NAMES = 12
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One warning."""
+
+    title: str
+    text: str
+    items: tuple[str, ...] = ()
+
+
+def notices(report: Report) -> tuple[Notice, ...]:
+    """Return all warnings, the gravest first."""
+    found = (*_gaps(report), *_certified(report), *_undelivered(report), *_intervals(report), *_apart(report))
+    return (*_agents(report), *found, *_provenance(report))
+
+
+def _agents(report: Report) -> Iterator[Notice]:
+    if report.reference_agents:
+        yield Notice(
+            "Reference agents",
+            "These are small models made to be sensitive to quantization. "
+            "Nothing here is evidence about any other model.",
+            report.reference_agents,
+        )
+
+
+def _gaps(report: Report) -> Iterator[Notice]:
+    gaps = report.gaps
+    if gaps.alarms:
+        yield Notice(
+            "Not deterministic", "Finished runs of one cell disagree; the newest is shown.", gaps.alarms
+        )
+    if gaps.failed:
+        yield Notice("Failed or unfinished cells", "They are left out, never counted as zero.", gaps.failed)
+    if gaps.missing:
+        yield Notice("Missing cells", "Planned, without a finished run.", clipped(gaps.missing))
+    if report.joined.orphans:
+        yield Notice(
+            "Clean pass missing", "Fault cells without their clean pass are left out.", report.joined.orphans
+        )
+    if report.joined.doubled:
+        yield Notice("Cells found twice", "The first of each is shown.", report.joined.doubled)
+    if gaps.notes:
+        yield Notice("Notes", "", gaps.notes)
+
+
+def _certified(report: Report) -> Iterator[Notice]:
+    few = [summary for summary in report.summaries if summary.few]
+    if few:
+        yield Notice(
+            f"Fewer than {FEWEST_CERTIFIED} certified tasks",
+            "Recovery on so few tasks says little; such cells are shown, not filtered.",
+            clipped(
+                tuple(f"{s.key.name} ({s.policy}): {s.n_certified} of {s.n_tasks}" for s in few), len(few)
+            ),
+        )
+
+
+def _undelivered(report: Report) -> Iterator[Notice]:
+    lost = [s for s in report.summaries if s.family is None and s.undelivered]
+    if lost:
+        items = []
+        for s in lost:
+            text = f"{s.key.name} ({s.policy}): {s.undelivered} of {s.scheduled} faults never fired"
+            if s.undelivered_tasks:
+                text += f", on {len(s.undelivered_tasks)} tasks none did"
+            if s.full_bounds is not None:
+                low, high = s.full_bounds.low, s.full_bounds.high
+                text += f"; full pipeline between {low:.1f} % and {high:.1f} % whatever they had done"
+            items.append(text)
+        yield Notice(
+            "Faults that never fired",
+            "The episode ended or went another way before the scheduled call. They leave the denominator; "
+            "the bounds count all of them as failures, and as successes.",
+            clipped(tuple(items)),
+        )
+
+
+def _intervals(report: Report) -> Iterator[Notice]:
+    whole = [c for c in report.contrasts if c.family is None and c.target in PANELS]
+    flat = [c for c in whole if c.degenerate]
+    doubtful = [c for c in whole if c.points is not None and c.low is not None and not c.reliable]
+    if doubtful:
+        kinds: dict[str, int] = defaultdict(int)
+        for contrast in doubtful:
+            kinds[
+                f"{TITLES[next(t for t in PANELS if t == contrast.target)].lower()}, {contrast.policy}"
+            ] += 1
+        yield Notice(
+            "Intervals that are too short",
+            f"{len(doubtful)} of {len(whole)} intervals rest on few tasks or on tasks that nearly all share one "
+            "value; their real coverage is below 95 %. They are drawn with open marks. "
+            + (
+                f"{len(flat)} of them are degenerate: the resampled value does not vary at all."
+                if flat
+                else ""
+            ),
+            tuple(f"{kind}: {count}" for kind, count in kinds.items()),
+        )
+
+
+def _apart(report: Report) -> Iterator[Notice]:
+    if report.apart:
+        items = tuple(dict.fromkeys(f"{one.a} / {one.b}: {one.reason}" for one in report.apart))
+        yield Notice(
+            "Kept apart", "Cells that are neither pooled nor contrasted, and what differs.", clipped(items)
+        )
+    remarks = tuple(dict.fromkeys(f"{c.a} − {c.b}: {text}" for c in report.contrasts for text in c.remarks))
+    if remarks:
+        yield Notice("Different treatments", "", remarks)
+
+
+def _provenance(report: Report) -> Iterator[Notice]:
+    again = tuple(
+        dict.fromkeys(f"{f.model} {f.quant}" for f in report.facts if f.model_source == "requantized")
+    )
+    if again:
+        yield Notice(
+            "Requantized files",
+            "Made from a file that was itself quantized; the loss is larger than that of the preset.",
+            again,
+        )
+    dirty = tuple(dict.fromkeys(f.git_commit[:12] for f in report.facts if f.git_dirty))
+    if dirty:
+        yield Notice("Uncommitted code", "Cells ran from a working tree with changes.", dirty)
+    spelled = [p for p in report.processes if p.control_texts]
+    if spelled:
+        yield Notice(
+            "Control tokens spelled out",
+            "Texts that spell a control token of the model were sent and kept as plain text.",
+            clipped(tuple(f"{p.key.name}: {p.control_texts} episodes" for p in spelled)),
+        )
+
+
+def clipped(items: tuple[str, ...], most: int = _MOST_NAMES) -> tuple[str, ...]:
+    """Return at most so many items, the last one saying how many were left out."""
+    if len(items) <= most:
+        return items
+    return (*items[:most], f"… and {len(items) - most} more")

@@ -1,0 +1,141 @@
+"""A cell's metrics, from its episodes: what MLflow's own tables and compare view show.
+
+The report computes its estimates from the episode tables, not from these. A quantity without a denominator
+is left out, because MLflow drops NaN from filters and cannot hold a reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from qfr.facts import Work
+from qfr.records import Channel, Ending, Episode, FaultKind, ParseKind, Policy, Score
+from qfr.scoring import score
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Metrics of one cell."""
+
+    scalars: Mapping[str, float]
+    # One value each; rates in 0..1.
+    series: Mapping[str, tuple[float, ...]]
+    # One value per episode, in log order; NaN where an episode has none (then no point is logged).
+
+
+Scored = Sequence[tuple[Episode, Score]]
+
+
+def measure(
+    episodes: Sequence[Episode], clean: Sequence[Episode], *, work: Work | None, ep_min_calls: int
+) -> Measures:
+    """Metrics of a cell.
+
+    Parameters
+    ----------
+    episodes : sequence of Episode
+        Of this cell, in log order: the clean pass (fault=none) or the fault episodes.
+    clean : sequence of Episode
+        The clean pass of the cell; the same episodes for fault=none.
+    work : Work or None
+        What the engine did; None when it is not known.
+    ep_min_calls : int
+        As `qfr.scoring.score`.
+    """
+    scalars = _counts(episodes)
+    series: dict[str, tuple[float, ...]] = {}
+    for policy in Policy:
+        scored = [(e, score(e, policy, ep_min_calls=ep_min_calls)) for e in episodes]
+        screen = [(e, score(e, policy, ep_min_calls=ep_min_calls)) for e in clean]
+        values = _policy_values(scored, screen)
+        scalars |= {f"{policy}.{name}": value for name, value in values.items()}
+        series[f"episode.{policy}_success"] = tuple(float(s.success) for _, s in scored)
+    scalars |= _work(work)
+    series["episode.turns"] = tuple(float(len(e.turns)) for e in episodes)
+    series["episode.errors"] = tuple(float(e.errors) for e in episodes)
+    series["episode.min_margin"] = tuple(_lowest(e) for e in episodes)
+    series["episode.tokens_out"] = tuple(
+        float(sum(len(turn.generation.token_ids) for turn in e.turns)) for e in episodes
+    )
+    return Measures({name: float(value) for name, value in scalars.items() if math.isfinite(value)}, series)
+
+
+def _policy_values(scored: Scored, screen: Scored) -> dict[str, float]:
+    """Clean rate, own recovery and full pipeline (Hu 2026, section 3), and the counts behind them."""
+    certified = {e.task for e, s in screen if s.success}
+    tasks = {e.task for e, _ in screen}
+    values: dict[str, float] = {
+        "certified": len(certified),
+        "successes": sum(s.success for _, s in scored),
+        "expressions": sum(s.expression for _, s in scored),
+    }
+    if tasks:
+        values["clean_rate"] = len(certified) / len(tasks)
+    if all(e.fault is FaultKind.none for e, _ in scored):
+        return values
+    per_task: dict[str, list[bool]] = {}
+    for e, s in scored:
+        if s.delivered:
+            per_task.setdefault(e.task, []).append(s.success)
+    # A fault that never fired leaves r's denominator; a task without any counts 0 in the full pipeline.
+    rates = {task: Fraction(sum(hits), len(hits)) for task, hits in per_task.items()}
+    own = [rate for task, rate in rates.items() if task in certified]
+    if own:
+        values["own"] = float(sum(own, Fraction(0)) / len(own))
+    if tasks:
+        values["full"] = float(sum(own, Fraction(0)) / len(tasks))
+    if set(rates) - certified:
+        values["ungated"] = float(sum(rates.values(), Fraction(0)) / len(rates))
+    values |= {name: sum(getattr(s, name) for _, s in scored) for name in _kind_columns(scored)}
+    return values
+
+
+def _kind_columns(scored: Scored) -> tuple[str, ...]:
+    kinds = {e.fault for e, _ in scored}
+    columns: tuple[str, ...] = ()
+    if FaultKind.ep in kinds:
+        columns += ("reported", "reported_after", "invented")
+    if FaultKind.it in kinds:
+        columns += ("requeried", "right_answer")
+    return columns
+
+
+def _counts(episodes: Sequence[Episode]) -> dict[str, float]:
+    turns = [turn for e in episodes for turn in e.turns]
+    traces = [e.trace for e in episodes if e.trace is not None]
+    endings = Counter(e.ending for e in episodes)
+    channels = Counter(turn.observation.channel for turn in turns)
+    counts: dict[str, float] = {
+        "episodes": len(episodes),
+        "tasks": len({e.task for e in episodes}),
+        "turns": len(turns),
+        "turns.not_strict": sum(turn.parse is not ParseKind.strict for turn in turns),
+        "turns.unreadable": sum(turn.parse is ParseKind.none for turn in turns),
+        "turns.control_text": sum(turn.generation.control_text for turn in turns),
+        "errors": sum(e.errors for e in episodes),
+        **{f"endings.{ending}": endings[ending] for ending in Ending},
+        **{f"channels.{channel}": channels[channel] for channel in Channel},
+    }
+    if traces:
+        counts["faults.scheduled"] = len(traces)
+        for state in ("fired", "witnessed", "retried", "recovered"):
+            counts[f"faults.{state}"] = sum(getattr(trace, state) is not None for trace in traces)
+    return counts
+
+
+def _work(work: Work | None) -> dict[str, float]:
+    if work is None:
+        return {}
+    values = {f"work.{key}": value for key, value in dataclasses.asdict(work).items() if value is not None}
+    if work.segment_ratio is not None:
+        values["work.segment_ratio"] = work.segment_ratio
+    return values
+
+
+def _lowest(episode: Episode) -> float:
+    return min((m for turn in episode.turns for m in turn.generation.margins), default=math.nan)

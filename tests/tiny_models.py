@@ -1,0 +1,225 @@
+"""Tiny GGUFs with random weights, written in milliseconds, for tests of the engine.
+
+Not a test file. The text that such a model writes means nothing; its tokens, template and logits are real.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+CHATML = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>'"
+    " + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+LLAMA3 = (
+    "{{- bos_token }}{%- if messages[0]['role'] == 'system' %}{%- set system_message = "
+    "messages[0]['content']|trim %}{%- set messages = messages[1:] %}{%- else %}{%- set system_message = '' %}"
+    "{%- endif %}{{- '<|start_header_id|>system<|end_header_id|>\n\n' }}{{- 'Today Date: ' + "
+    "strftime_now('%d %b %Y') + '\n\n' }}{{- system_message }}{{- '<|eot_id|>' }}{%- for message in messages %}"
+    "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + "
+    "'<|eot_id|>' }}{%- endfor %}{%- if add_generation_prompt %}"
+    "{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
+)
+GEMMA = (
+    "{{ bos_token }}{%- if messages[0]['role'] == 'system' -%}{%- set first_user_prefix = "
+    "messages[0]['content'] + '\n\n' -%}{%- set loop_messages = messages[1:] -%}{%- else -%}"
+    "{%- set first_user_prefix = '' -%}{%- set loop_messages = messages -%}{%- endif -%}"
+    "{%- for message in loop_messages -%}{%- if (message['role'] == 'assistant') -%}{%- set role = 'model' -%}"
+    "{%- else -%}{%- set role = message['role'] -%}{%- endif -%}{{ '<start_of_turn>' + role + '\n' + "
+    "(first_user_prefix if loop.first else '') }}{{ message['content'] | trim }}{{ '<end_of_turn>\n' }}"
+    "{%- endfor -%}{%- if add_generation_prompt -%}{{'<start_of_turn>model\n'}}{%- endif -%}"
+)
+CONTROLS = (
+    *("<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    *("<start_of_turn>", "<end_of_turn>", "<|begin|>", "<|end|>"),
+)
+# Merges of the byte-level vocabulary: a few, so that joint and split tokenization can differ.
+_MERGES = (
+    "t h",
+    "th e",
+    "i n",
+    "Ġ t",
+    "Ġt he",
+    "e r",
+    "o r",
+    "Ċ Ċ",
+    '" :',
+    '{ "',
+    "o l",
+    "to ol",
+    "t o",
+    "Ġ a",
+)
+
+
+@dataclass(frozen=True)
+class TinyModel:
+    """What a tiny model is made of."""
+
+    template: str | None = CHATML
+    vocabulary: str = "gpt2"
+    # gpt2 = byte level; llama = SentencePiece with byte fallback.
+    arch: str = "llama"
+    # llama, gemma2 (sliding window) or mamba (recurrent).
+    width: int = 64
+    layers: int = 2
+    context: int = 2048
+    add_bos: bool | None = None
+    bos: str = "<|begin|>"
+    eos: str = "<|im_end|>"
+    user_defined: tuple[str, ...] = ()
+    # Controls that the vocabulary lists as user-defined.
+    seed: int = 0
+    scale: float = 1.0
+    # Of the output weights; nan makes logits not finite.
+    extra: dict[str, str] = field(default_factory=dict)
+    # More metadata.
+
+
+def write_model(path: Path, model: TinyModel) -> Path:
+    """Write the model; its path."""
+    writer = gguf.GGUFWriter(path, model.arch)
+    writer.add_context_length(model.context)
+    writer.add_embedding_length(model.width)
+    writer.add_block_count(model.layers)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    size = _write_vocabulary(writer, model)
+    writer.add_vocab_size(size)
+    if model.template is not None:
+        writer.add_chat_template(model.template)
+    for key, value in model.extra.items():
+        writer.add_string(key, value)
+    rng = np.random.default_rng(model.seed)
+    shapes = {"mamba": _mamba, "llama": _attention, "gemma2": _attention}[model.arch](writer, model)
+    shapes |= {"token_embd.weight": (size, model.width), "output_norm.weight": (model.width,)}
+    if model.arch != "gemma2":
+        shapes["output.weight"] = (size, model.width)
+    for name, shape in shapes.items():
+        matrix = len(shape) > 1 and "ssm" not in name
+        spread = 1.0 if name == "token_embd.weight" else 2.0 / np.sqrt(shape[-1])
+        values = rng.normal(0.0, spread, shape) if matrix else np.ones(shape) + rng.normal(0, 0.1, shape)
+        if name.endswith("ssm_a"):
+            values = -np.abs(values)
+        if name == "output.weight":
+            values = values * model.scale
+        writer.add_tensor(name, values.astype(np.float16 if matrix else np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _attention(writer: gguf.GGUFWriter, model: TinyModel) -> dict[str, tuple[int, ...]]:
+    width, inner, head = model.width, 2 * model.width, 16
+    writer.add_head_count(width // head)
+    writer.add_head_count_kv(width // head // 2)
+    writer.add_feed_forward_length(inner)
+    writer.add_rope_dimension_count(head)
+    writer.add_key_length(head)
+    writer.add_value_length(head)
+    gemma = model.arch == "gemma2"
+    if gemma:
+        writer.add_sliding_window(16)
+        writer.add_attn_logit_softcapping(50.0)
+        writer.add_final_logit_softcapping(30.0)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in range(model.layers):
+        block = f"blk.{layer}."
+        norms = ["attn_norm", "ffn_norm", *(["post_attention_norm", "post_ffw_norm"] if gemma else [])]
+        shapes |= {f"{block}{name}.weight": (width,) for name in norms}
+        shapes |= {
+            f"{block}attn_q.weight": (width, width),
+            f"{block}attn_k.weight": (width // 2, width),
+            f"{block}attn_v.weight": (width // 2, width),
+            f"{block}attn_output.weight": (width, width),
+            f"{block}ffn_gate.weight": (inner, width),
+            f"{block}ffn_up.weight": (inner, width),
+            f"{block}ffn_down.weight": (width, inner),
+        }
+    return shapes
+
+
+def _mamba(writer: gguf.GGUFWriter, model: TinyModel) -> dict[str, tuple[int, ...]]:
+    width, inner, state, rank, kernel = model.width, 2 * model.width, 16, 4, 4
+    writer.add_head_count(0)
+    writer.add_feed_forward_length(0)
+    writer.add_ssm_conv_kernel(kernel)
+    writer.add_ssm_inner_size(inner)
+    writer.add_ssm_state_size(state)
+    writer.add_ssm_time_step_rank(rank)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in range(model.layers):
+        block = f"blk.{layer}."
+        shapes |= {
+            f"{block}attn_norm.weight": (width,),
+            f"{block}ssm_in.weight": (2 * inner, width),
+            f"{block}ssm_conv1d.weight": (inner, kernel),
+            f"{block}ssm_conv1d.bias": (inner,),
+            f"{block}ssm_x.weight": (rank + 2 * state, inner),
+            f"{block}ssm_dt.weight": (inner, rank),
+            f"{block}ssm_dt.bias": (inner,),
+            f"{block}ssm_a": (inner, state),
+            f"{block}ssm_d": (inner,),
+            f"{block}ssm_out.weight": (width, inner),
+        }
+    return shapes
+
+
+def _write_vocabulary(writer: gguf.GGUFWriter, model: TinyModel) -> int:
+    """Add tokens, types and ids of the special ones; the number of tokens."""
+    tokens, types, scores = (_byte_level if model.vocabulary == "gpt2" else _sentencepiece)()
+    for control in CONTROLS:
+        tokens.append(control)
+        types.append(gguf.TokenType.USER_DEFINED if control in model.user_defined else gguf.TokenType.CONTROL)
+        scores.append(0.0)
+    writer.add_tokenizer_model(model.vocabulary)
+    if model.vocabulary == "gpt2":
+        writer.add_tokenizer_pre("qwen2")
+        writer.add_token_merges(list(_MERGES))
+    else:
+        writer.add_token_scores(scores)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_bos_token_id(tokens.index(model.bos))
+    writer.add_eos_token_id(tokens.index(model.eos))
+    if model.add_bos is not None:
+        writer.add_add_bos_token(model.add_bos)
+    return len(tokens)
+
+
+def _byte_level() -> tuple[list[str], list[int], list[float]]:
+    """GPT-2's spelling of the 256 bytes, then what the merges make."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    spelled = {byte: chr(byte) for byte in plain}
+    spelled |= {byte: chr(256 + place) for place, byte in enumerate(b for b in range(256) if b not in plain)}
+    tokens = [spelled[byte] for byte in range(256)] + [merge.replace(" ", "") for merge in _MERGES]
+    return tokens, [gguf.TokenType.NORMAL] * len(tokens), [0.0] * len(tokens)
+
+
+def _sentencepiece() -> tuple[list[str], list[int], list[float]]:
+    """Unknown token, the 256 bytes, letters and a few words with their leading blank."""
+    tokens = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    types = [gguf.TokenType.UNKNOWN, *([gguf.TokenType.BYTE] * 256)]
+    scores = [0.0] * len(tokens)
+    words = [
+        "\u2581",
+        *map(chr, range(33, 127)),
+        "\u2581t",
+        "\u2581th",
+        "\u2581the",
+        "th",
+        "he",
+        "in",
+        "\u2581a",
+        "er",
+    ]
+    tokens += words
+    types += [gguf.TokenType.NORMAL] * len(words)
+    scores += [-float(place) for place in range(len(words))]
+    return tokens, types, scores
