@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -21,10 +21,9 @@ from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, Target, TaskTable, Treatment, shared_tasks
 from qfr.errors import LogError, TableError
-from qfr.facts import CellFacts
-from qfr.records import Ending, Episode, FaultKind, Policy
-from qfr.tracking.tables import episode_table, score_table, to_frame
-from tests.builders import Style, build_cell_episodes, make_facts, orders20, undelivered
+from qfr.records import Ending, FaultKind
+from tests.builders import Style, build_cell_episodes, orders20, undelivered
+from tests.logged import Logged, logged, logged_pair
 
 KEY = CellKey("m", "Q8_0", "P0", "et", "tolerant", "orders20", "certified", 0)
 
@@ -236,7 +235,7 @@ def test_a_difference_beside_the_preset_keeps_cells_apart_and_is_named(field: st
     other = make_table([1, 2], [2, 2], quant="Q4_K_M", treatment=Treatment(**{field: "bbbb"}))
     assert pairs([one, other], Axis.quant) == ()
     (apart,) = kept_apart([one, other], Axis.quant)
-    assert (apart.a, apart.b) == ("m Q8_0 P0 et", "m Q4_K_M P0 et")
+    assert (apart.a, apart.b) == ("m q8_0 P0 et", "m q4_k_m P0 et")
     assert "(aaaa / bbbb)" in apart.reason
     assert kept_apart([one, replace(other, treatment=one.treatment)], Axis.quant) == ()
 
@@ -326,35 +325,6 @@ def test_difference_of_differences() -> None:
 
 
 # --- logged cells -------------------------------------------------------------------------------------------
-
-
-PLAIN = Style()
-
-
-@dataclass(frozen=True)
-class Logged:
-    facts: CellFacts
-    episodes: pd.DataFrame
-    clean: Logged | None = None
-
-
-def logged(facts: CellFacts, episodes: tuple[Episode, ...]) -> Logged:
-    frame = to_frame(episode_table(episodes))
-    for policy in Policy:
-        scores = to_frame(score_table(episodes, policy, ep_min_calls=2))
-        for field in scores.columns.difference(["task", "fault", "site", "trial"]):
-            frame[frames.score_column(policy, str(field))] = scores[field]
-    return Logged(facts, frame)
-
-
-def logged_pair(
-    quant: str, table: list[int | None], style: Style = PLAIN, fault: FaultKind = FaultKind.et
-) -> list[Logged]:
-    built = build_cell_episodes(table, orders20(), fault=fault, style=style)
-    return [
-        logged(make_facts("m", quant, "P0", "none"), built.clean),
-        logged(make_facts("m", quant, "P0", fault.value), built.faulted),
-    ]
 
 
 TABLE: list[int | None] = [2, 1, 0, None, 2, 2, 2, 2, 2, 2, 3, 3, 1, None, 0, 2, 2, 3, None, None]

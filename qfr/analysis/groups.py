@@ -53,7 +53,8 @@ def group_contrast(
     members = (*first, *second)
     mask = np.logical_and.reduce([table.countable for table in members]) & shared_tasks(members)
     difference = lattice.difference(
-        _mean([recovery(table, mask) for table in first]), _mean([recovery(table, mask) for table in second])
+        mean_of([recovery(table, mask) for table in first]),
+        mean_of([recovery(table, mask) for table in second]),
     )
     return _result(first, second, mask, difference, (options, seed))
 
@@ -110,7 +111,8 @@ def pooled_test(first: Sequence[TaskTable], second: Sequence[TaskTable]) -> Fish
     return fisher(*counts[0], *counts[1])
 
 
-def _mean(samples: Sequence[Lattice]) -> Lattice:
+def mean_of(samples: Sequence[Lattice]) -> Lattice:
+    """Return the mean of several samples task by task; all list the same tasks."""
     total = samples[0]
     for sample in samples[1:]:
         one, other = lattice.common(total, sample)

@@ -51,8 +51,8 @@ class CellKey:
 
     @property
     def name(self) -> str:
-        """`llama Q8_0 P0 et`, without the parts that are empty."""
-        return " ".join(part for part in (self.model, self.quant, self.prompt, self.fault) if part)
+        """The run's name: `llama q8_0 P0 et`, without the parts that are empty."""
+        return " ".join(part for part in (self.model, self.quant.lower(), self.prompt, self.fault) if part)
 
 
 @dataclass(frozen=True)

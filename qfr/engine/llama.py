@@ -111,6 +111,7 @@ class LlamaEngine:
 
     def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
         """Open an episode's transcript and generate its first turn."""
+        self._model.require_open()
         self._cursor, self._began, self._full = 0, True, False
         first, second = self._tokenizer.opening(system, task)
         size = len(first) + len(second)

@@ -257,7 +257,7 @@ class LoadedModel:
 
         The array of shape (n_vocab,) is llama.cpp's own memory: valid until the next call.
         """
-        context = self._live()
+        context = self.require_open()
         for start in range(0, len(tokens), self._n_batch):
             chunk = tokens[start : start + self._n_batch]
             array = (c.llama_token * len(chunk))(*chunk)
@@ -283,7 +283,14 @@ class LoadedModel:
             self._context = None
             c.llama_model_free(self._model)
 
-    def _live(self) -> c.llama_context_p:
+    def require_open(self) -> c.llama_context_p:
+        """The context.
+
+        Raises
+        ------
+        EngineError
+            The model has been closed.
+        """
         if self._context is None:
             raise EngineError("the model has been closed", where=str(self.path))
         return self._context

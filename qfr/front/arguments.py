@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -131,7 +132,7 @@ def hydra_quote(value: str) -> str:
     """A text as a quoted string of Hydra's override grammar (interpolations escaped)."""
     pieces: list[str] = []
     backslashes = 0
-    for char in value.replace("${", "\\${"):
+    for char in re.sub(r"(\\*)\$\{", r"\1\1\\${", value):
         if char == "\\":
             backslashes += 1
             continue

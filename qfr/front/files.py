@@ -38,7 +38,7 @@ class PlannedFile:
     origin: str
     # path, folder, package or hub; empty for no file.
     made: str
-    # How the preset comes from this file: "" = it is this file, quantized, requantized (from a quantized one).
+    # How the preset is made from this file: quantized, requantized (from a quantized one), "" = it is it.
     problem: ModelFileError | None
     # Why it cannot be used, None when it can (or can be downloaded).
 
@@ -121,11 +121,10 @@ def _no_such_file(cell: CellConfig, path: Path) -> ModelFileError:
 
 
 def _near(path: Path) -> str:
+    quotes = "a path with blanks, ',', '=' or '#' needs both quotes on the command line"
     if not path.parent.is_dir():
-        return f"there is no folder {str(path.parent)!r} either; blanks, ',' and '=' in a path need quotes"
+        return f"there is no folder {str(path.parent)!r} either; {quotes}"
     names = sorted(other.name for other in path.parent.glob("*.gguf"))
-    return (
-        f"GGUF files there: {', '.join(names)}{did_you_mean(path.name, names)}"
-        if names
-        else "no GGUF is there"
-    )
+    if not names:
+        return f"no GGUF is in {str(path.parent.resolve())!r}; {quotes}"
+    return f"GGUF files there: {', '.join(names)}{did_you_mean(path.name, names)}"

@@ -17,6 +17,8 @@ from qfr.front.files import PlannedFile, planned_file, require_imatrix
 from qfr.records import FaultKind
 
 _KINDS = tuple(FaultKind)
+# Overrides that say nothing about a cell.
+_SAME_FOR_ALL = ("mode=", "experiment=", "exclude=", "tracking", "report", "hydra")
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def build_grid(
 
 def shown(overrides: Iterable[str]) -> str:
     """Overrides of a point as they are named in notes (what is the same for all jobs left out)."""
-    return " ".join(text for text in overrides if not text.startswith(("mode=", "experiment=", "hydra.")))
+    return " ".join(text for text in overrides if not text.startswith(_SAME_FOR_ALL))
 
 
 def _grid_cell(point: Point, files_needed: bool) -> GridCell:

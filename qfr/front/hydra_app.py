@@ -16,9 +16,9 @@ from yaml import YAMLError
 
 from qfr.errors import ConfigError, UserError
 from qfr.front.arguments import check_arguments
+from qfr.front.exit_code import EXIT_CODE
 from qfr.front.messages import explain, explain_yaml
 from qfr.front.places import conf_folder
-from qfr.front.sweep import EXIT_CODE
 
 
 def run_hydra(arguments: list[str]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -13,14 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 from qfr.config import CellConfig, Mode, TrackingConfig
 from qfr.errors import ConfigError, UserError
 from qfr.front.compose import to_cell
+from qfr.front.exit_code import EXIT_CODE
 from qfr.front.grid import Grid, Point, Walk, build_grid, together, with_sweep
 from qfr.front.plan import make_plan
 from qfr.front.show import console, head_line, note_lines, show_plan
 
-# Hydra does not hand a sweeper's result to its caller; the sweeper leaves the exit code here.
-EXIT_CODE: ContextVar[int] = ContextVar("exit_code", default=0)
-
-# A sweep's mode and grid hang together: the sweeper asks `prepare` once and launches what it says.
+# Runs jobs, each a list of overrides; returns what they returned.
 Launch = Callable[[Sequence[Sequence[str]]], Sequence[object]]
 
 
@@ -79,7 +76,7 @@ def run_sweep(
     if mode is Mode.register:
         raise ConfigError(
             "mode=register is not available yet",
-            hint="it comes with the trust work; mode=plan shows the grid",
+            hint="this version runs and plans grids; mode=plan shows this one",
         )
     grid = build_grid(points, choices_of, files_needed=mode is Mode.run)
     tracking = grid.cells[0].config.tracking
@@ -93,14 +90,8 @@ def run_sweep(
 
 def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
     from qfr.front.closing import close_sweep
-    from qfr.tracking.store import open_store
-    from qfr.tracking.sweep import PlannedCell, open_sweep
 
-    tracking = grid.cells[0].config.tracking
-    # Created once, before any launcher: processes that create one database together break it.
-    store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
-    planned = [PlannedCell(cell.design.design_id, cell.name) for cell in grid.cells]
-    open_sweep(store, sweep, name=name, tags={}, planned=planned)
+    register_sweep(grid, sweep, name)
     plan = make_plan(grid, {}, "")
     err = console(stderr=True)
     for line in [f"sweep {sweep}: {head_line(plan)}", *note_lines(plan)]:
@@ -113,6 +104,24 @@ def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
     if problems:
         raise together(list(problems.values()))
     return outcomes
+
+
+def register_sweep(grid: Grid, sweep: str, name: str) -> None:
+    """Create the store and the sweep's run in it, once and before any launcher: processes that create one
+    database together break it.
+
+    Raises
+    ------
+    TrackingError
+        The store cannot be had.
+    """
+    from qfr.tracking.store import open_store
+    from qfr.tracking.sweep import PlannedCell, open_sweep
+
+    tracking = grid.cells[0].config.tracking
+    store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
+    planned = [PlannedCell(cell.design.design_id, cell.name) for cell in grid.cells]
+    open_sweep(store, sweep, name=name, tags={}, planned=planned)
 
 
 def job_overrides(walk: Walk, sweep: str) -> list[str]:

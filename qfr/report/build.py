@@ -11,6 +11,7 @@ from qfr.analysis.cells import CellSummary, summarize
 from qfr.analysis.contrasts import Options, contrast_table
 from qfr.analysis.frames import Cell, Joined
 from qfr.analysis.levels import Axis
+from qfr.analysis.overall import Overall, overall
 from qfr.analysis.pairing import Apart, kept_apart
 from qfr.analysis.process import Process, process
 from qfr.analysis.results import Contrast
@@ -66,6 +67,7 @@ class Report:
     # Of every cell shown, clean passes included.
     contrasts: tuple[Contrast, ...]
     summaries: tuple[CellSummary, ...]
+    overall: tuple[Overall, ...]
     processes: tuple[Process, ...]
     # One per cell, clean passes included.
     apart: tuple[Apart, ...]
@@ -110,6 +112,7 @@ def build_report(
         facts=tuple(cell.facts for cell in everything),
         contrasts=contrast_table(joined.tables, chosen.contrasts),
         summaries=summarize(joined.tables, chosen.contrasts.bootstrap, chosen.seed),
+        overall=overall(joined.tables, chosen.contrasts.bootstrap, chosen.seed),
         processes=tuple(process(cell) for cell in everything),
         apart=kept_apart(joined.tables, chosen.vary),
         joined=joined,

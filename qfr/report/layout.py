@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from qfr.analysis.levels import Axis, order_key
 from qfr.analysis.results import Contrast
@@ -46,7 +47,7 @@ class Group:
         """Return one contrast, None where there is none."""
         return self._index.get((row, *pair, str(target), family))
 
-    @property
+    @cached_property
     def _index(self) -> dict[tuple[str, str, str, str, str | None], Contrast]:
         return {(place(c, self.along), c.a, c.b, c.target, c.family): c for c in self.contrasts}
 

@@ -65,9 +65,7 @@ def _certified(report: Report) -> Iterator[Notice]:
         yield Notice(
             f"Fewer than {FEWEST_CERTIFIED} certified tasks",
             "Recovery on so few tasks says little; such cells are shown, not filtered.",
-            clipped(
-                tuple(f"{s.key.name} ({s.policy}): {s.n_certified} of {s.n_tasks}" for s in few), len(few)
-            ),
+            clipped(tuple(f"{s.key.name} ({s.policy}): {s.n_certified} of {s.n_tasks}" for s in few)),
         )
 
 
@@ -103,8 +101,8 @@ def _intervals(report: Report) -> Iterator[Notice]:
             ] += 1
         yield Notice(
             "Intervals that are too short",
-            f"{len(doubtful)} of {len(whole)} intervals rest on few tasks or on tasks that nearly all share one "
-            "value; their real coverage is below 95 %. They are drawn with open marks. "
+            f"{len(doubtful)} of {len(whole)} intervals rest on few tasks or on tasks that nearly all share "
+            "one value; their real coverage is below 95 %. They are drawn with open marks. "
             + (
                 f"{len(flat)} of them are degenerate: the resampled value does not vary at all."
                 if flat

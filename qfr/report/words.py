@@ -1,4 +1,4 @@
-"""The answer in plain words: what differs, what could not be told apart, what flips, what is not estimable."""
+"""The answer in plain words: what differs, what cannot be told apart, what flips, what is not estimable."""
 
 from __future__ import annotations
 
@@ -22,13 +22,23 @@ ENDINGS = {
 
 
 @dataclass(frozen=True)
+class Line:
+    """One statement, and the figures behind it."""
+
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a reader should take home about one group."""
 
     title: str
-    lines: tuple[str, ...]
+    lines: tuple[Line, ...]
+    flag: str
+    # One sentence on signs that turn although both intervals exclude zero; empty when none does.
     flags: tuple[str, ...]
-    # Signs that turn with prompt, target or policy although both intervals exclude zero.
+    # Each of them.
 
 
 def answers(report: Report) -> tuple[Answer, ...]:
@@ -40,8 +50,10 @@ def answers(report: Report) -> tuple[Answer, ...]:
     for group in groups(report, policy):
         lines = [line for pair in group.pairs for line in _pair_lines(group, pair)]
         if (line := _not_estimable(group)) is not None:
-            lines.append(line)
-        found.append(Answer(group.title, tuple(lines), _flags(group, others.get(group.title))))
+            lines.append(Line(line))
+        turned = tuple(_flags(group, others.get(group.title)))
+        told = f"The sign turns with {_listed(dict.fromkeys(what for what, _ in turned))}." if turned else ""
+        found.append(Answer(group.title, tuple(lines), told, tuple(text for _, text in turned)))
     return tuple(found)
 
 
@@ -90,31 +102,35 @@ def verdict(contrast: Contrast) -> str:
     return "b" if contrast.high < 0 else "open"
 
 
-def _pair_lines(group: Group, pair: Pair) -> Iterable[str]:
+def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
     rows = [(row, c) for row in group.rows if (c := group.find(row, pair, Target.full)) is not None]
-    by_verdict: dict[str, list[tuple[str, Contrast]]] = defaultdict(list)
+    sides: dict[str, list[tuple[str, Contrast]]] = defaultdict(list)
     for row, contrast in rows:
-        by_verdict[verdict(contrast)].append((row, contrast))
+        sides[verdict(contrast)].append((row, contrast))
     if not rows:
         return
-    parts = [
-        f"{level} is ahead under {_listed(_told(row, c) for row, c in by_verdict[side])}"
-        for side, level in (("a", pair[0]), ("b", pair[1]))
-        if by_verdict[side]
-    ]
-    if still_open := by_verdict["open"]:
-        parts.append(
-            f"not told apart under {_listed(_told(row, c) for row, c in still_open)}{_detectable(still_open)}"
-        )
-    if flat := by_verdict["none"]:
-        told = _listed(f"{row} ({_why(c)})" for row, c in flat)
-        parts.append(f"no usable interval under {told}")
-    yield f"{pair[0]} against {pair[1]}, full pipeline: " + "; ".join(parts) + "."
+    wording = (
+        ("a", f"{pair[0]} is ahead of {pair[1]} under"),
+        ("b", f"{pair[1]} is ahead of {pair[0]} under"),
+        (
+            "open",
+            "not told apart under"
+            if sides["a"] or sides["b"]
+            else f"{pair[0]} and {pair[1]} are not told apart under",
+        ),
+        ("none", f"no usable interval for {pair[0]} against {pair[1]} under"),
+    )
+    parts = [f"{words} {_listed(row for row, _ in sides[side])}" for side, words in wording if sides[side]]
+    text = "; ".join(parts)
+    detail = "; ".join(_told(row, c) for row, c in rows) + _detectable(sides["open"])
+    yield Line(f"{text[0].upper()}{text[1:]} (full pipeline).", f"{pair[0]} − {pair[1]}: {detail}.")
 
 
 def _told(row: str, contrast: Contrast) -> str:
-    doubt = "" if contrast.reliable else ", interval too short for so few or so equal tasks"
-    return f"{row} ({signed(contrast.points)} points {interval(contrast)}{doubt})"
+    if contrast.points is None:
+        return f"{row} {contrast.reason}"
+    doubt = "" if contrast.reliable else " (degenerate)" if contrast.degenerate else " (too short)"
+    return f"{row} {signed(contrast.points)} {interval(contrast)}{doubt}"
 
 
 def _detectable(rows: list[tuple[str, Contrast]]) -> str:
@@ -122,13 +138,8 @@ def _detectable(rows: list[tuple[str, Contrast]]) -> str:
     if not values:
         return ""
     n = max(c.n_tasks for _, c in rows)
-    return f" (with {n} tasks a true difference of about {max(values):.0f} points would be found four times in five)"
-
-
-def _why(contrast: Contrast) -> str:
-    if contrast.degenerate:
-        return f"{signed(contrast.points)} on every resample, degenerate"
-    return contrast.reason or "not estimable"
+    size = f"{max(values):.0f} points"
+    return f". With {n} tasks, a true difference of about {size} would be found four times in five"
 
 
 def _not_estimable(group: Group) -> str | None:
@@ -152,14 +163,14 @@ def _row(group: Group, contrast: Contrast) -> str:
     return str(getattr(contrast, group.along.value))
 
 
-def _flags(group: Group, other: Group | None) -> tuple[str, ...]:
-    flags = []
+def _flags(group: Group, other: Group | None) -> Iterable[tuple[str, str]]:
+    """Yield what turns a sign, and the sentence."""
     for pair in group.pairs:
         name = f"{pair[0]} − {pair[1]}"
         for target in PANELS:
             found = [(row, c) for row in group.rows if (c := group.find(row, pair, target)) is not None]
             if told := _flip(found):
-                flags.append(f"The prompt turns the sign of {name} ({TITLES[target].lower()}): {told}.")
+                yield f"the {group.along}", f"{name}, {TITLES[target].lower()}: {told}."
         for row in group.rows:
             by_target = [
                 (TITLES[target].lower(), c)
@@ -167,7 +178,7 @@ def _flags(group: Group, other: Group | None) -> tuple[str, ...]:
                 if (c := group.find(row, pair, target)) is not None
             ]
             if told := _flip(by_target):
-                flags.append(f"The target turns the sign of {name} under {row}: {told}.")
+                yield "the target", f"{name} under {row}: {told}."
             for target in PANELS:
                 sides = [
                     (one.policy, c)
@@ -175,11 +186,7 @@ def _flags(group: Group, other: Group | None) -> tuple[str, ...]:
                     if one is not None and (c := one.find(row, pair, target)) is not None
                 ]
                 if told := _flip(sides):
-                    flags.append(
-                        f"The scoring policy turns the sign of {name} under {row} "
-                        f"({TITLES[target].lower()}): {told}."
-                    )
-    return tuple(flags)
+                    yield "the scoring policy", f"{name} under {row}, {TITLES[target].lower()}: {told}."
 
 
 def _flip(found: list[tuple[str, Contrast]]) -> str:

@@ -16,6 +16,7 @@ from scipy.optimize import brentq
 from scipy.special import bdtr
 
 from qfr.stats.lattice import IntArray, Lattice
+from qfr.stats.sums import complex_power, window_reach
 
 #: p values below this are given as this, never as 0.
 SMALLEST_P = 1e-300
@@ -166,23 +167,30 @@ def _flipped_at_most(sizes: IntArray, limit: int) -> float:
 
 
 def _flipped_at_most_fft(sizes: IntArray, limit: int) -> float:
-    """The same by FFT, tilted so that the limit is the mean: the tail then keeps its relative precision."""
+    """The same by FFT, tilted so that the limit is the mean: the tail then keeps its relative precision.
+
+    Only a window around the limit is transformed; Bernstein's inequality bounds what wraps into it.
+    """
     groups = sorted(Counter(sizes.tolist()).items())
     tilt = _tilt(groups, limit)
-    points = int(sizes.sum()) + 1
-    size = fft.next_fast_len(points, real=True)
+    chances = [1 / (1 + math.exp(min(700.0, tilt * value))) for value, _ in groups]
+    variance = sum(
+        count * value * value * chance * (1 - chance)
+        for (value, count), chance in zip(groups, chances, strict=True)
+    )
+    reach = window_reach(variance, groups[-1][0])
+    size = fft.next_fast_len(min(int(sizes.sum()) + 1, 2 * reach + 1), real=True)
     turns = np.arange(size // 2 + 1, dtype=np.int64)
     product = np.ones(turns.size, dtype=np.complex128)
     logarithm = 0.0
-    for value, count in groups:
-        chance = 1 / (1 + math.exp(min(700.0, tilt * value)))
+    for (value, count), chance in zip(groups, chances, strict=True):
         # The phase is reduced in integers: value * turn may be far larger than one turn.
-        phase = np.exp(-2j * np.pi * ((value * turns) % size) / size)
-        product *= (1 - chance + chance * phase) ** count
+        phase = np.exp((-2j * np.pi / size) * ((value * turns) % size))
+        product *= complex_power(1 - chance + chance * phase, count)
         logarithm += count * (math.log1p(math.exp(-tilt * value)) - math.log(2))
-    tilted = fft.irfft(product, size)[: limit + 1]
-    weight = np.exp(tilt * (np.arange(limit + 1) - limit))
-    total = float((tilted * weight).sum())
+    tilted = fft.irfft(product, size)
+    below = np.arange(min(limit, reach) + 1)
+    total = float((tilted[(limit - below) % size] * np.exp(-tilt * below)).sum())
     exponent = math.log(total) + logarithm + tilt * limit if total > 0 else -math.inf
     return math.exp(exponent) if exponent > math.log(SMALLEST_P) else SMALLEST_P
 

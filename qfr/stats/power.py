@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 from qfr.stats.lattice import Lattice
 
 #: Standard deviation of paired differences when none was observed: the middle of what the reconstructed
-#: published tables show for the full pipeline (0.24 to 0.55).
+#: published tables show for the full pipeline (0.24 to 0.53).
 ASSUMED_SPREAD = 0.4
 #: Search limit for the number of tasks.
 MOST_TASKS = 10_000_000

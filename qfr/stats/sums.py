@@ -24,7 +24,7 @@ ComplexArray = npt.NDArray[np.complex128]
 #: Below this many support points direct convolution is faster than the FFT.
 DIRECT_POINTS = 400
 #: Up to this many points the distribution of a difference of two sums is built as a whole.
-JOINT_POINTS = 20_000
+JOINT_POINTS = 4_000
 #: A distribution with more points than this is not built.
 LARGEST_POINTS = 2**23
 #: Scaled sums stay below this, within 64 bits.
@@ -85,70 +85,83 @@ def sum_distribution(strata: Sequence[IntArray]) -> SumDistribution | None:
         return SumDistribution(start, 1, one, one)
     if step > 1:
         shifted = [values // step for values in shifted]
-    spans = [int(values.max()) for values in shifted]
-    if max(spans) > LARGEST_POINTS:
+    if max(int(values.max()) for values in shifted) > LARGEST_POINTS:
         return None
-    points = 1 + sum(span * values.size for span, values in zip(spans, shifted, strict=True))
+    sizes = [values.size for values in shifted]
+    masses: list[FloatArray] = [np.bincount(values) / values.size for values in shifted]
+    points = 1 + sum((mass.size - 1) * n for mass, n in zip(masses, sizes, strict=True))
     if points <= DIRECT_POINTS:
-        probabilities, first = _direct(shifted), 0
+        probabilities, first = _direct(masses, sizes), 0
     else:
-        window = _window(shifted, spans, points)
+        window = _window(masses, sizes, points)
         if window is None:
             return None
-        probabilities, first = _by_fft(shifted, *window), window[0]
+        probabilities, first = _by_fft(masses, sizes, window), window[0]
     return SumDistribution(start + first * step, step, probabilities.cumsum(), probabilities)
 
 
-def _direct(strata: Sequence[IntArray]) -> FloatArray:
+def _direct(masses: Sequence[FloatArray], sizes: Sequence[int]) -> FloatArray:
     """Convolve by repeated squaring, on probabilities so that nothing overflows."""
-    total: FloatArray | None = None
-    for values in strata:
-        power: FloatArray = np.bincount(values) / values.size
-        left = values.size
+    total: FloatArray = np.ones(1)
+    for power, left in zip(masses, sizes, strict=True):
         while True:
             if left & 1:
-                total = power if total is None else np.convolve(total, power)
+                total = np.convolve(total, power)
             left >>= 1
             if not left:
                 break
             power = np.convolve(power, power)
-    if total is None:
-        raise ValueError("no strata")
     return total
 
 
-def _window(strata: Sequence[IntArray], spans: Sequence[int], points: int) -> tuple[int, int] | None:
+def _window(masses: Sequence[FloatArray], sizes: Sequence[int], points: int) -> tuple[int, int] | None:
     """Return (first index, length) of the part of the support that holds all but a negligible mass."""
-    mean = sum(float(values.sum()) for values in strata)
-    variance = sum(float(values.var()) * values.size for values in strata)
-    logarithm = math.log(2 / _OUTSIDE)
-    linear = logarithm * max(spans) / 3
-    reach = linear + math.sqrt(linear * linear + 2 * logarithm * variance)
-    first = max(0, math.floor(mean - reach))
-    last = min(points - 1, math.ceil(mean + reach))
-    length = max(last - first + 1, max(spans) + 1)
+    centre = variance = 0.0
+    for mass, n in zip(masses, sizes, strict=True):
+        values = np.arange(mass.size)
+        mean = float(mass @ values)
+        centre += n * mean
+        variance += n * float(mass @ (values - mean) ** 2)
+    span = max(mass.size for mass in masses) - 1
+    reach = window_reach(variance, span)
+    first = max(0, math.floor(centre - reach))
+    last = min(points - 1, math.ceil(centre + reach))
+    length = max(last - first + 1, span + 1)
     return (first, length) if length <= LARGEST_POINTS else None
 
 
-def _by_fft(strata: Sequence[IntArray], first: int, length: int) -> FloatArray:
-    """Return the probabilities of `length` sums from `first` on.
+def window_reach(variance: float, span: float) -> int:
+    """Return how far a sum of terms, each within a span, strays from its mean with chance 1e-17."""
+    logarithm = math.log(2 / _OUTSIDE)
+    linear = logarithm * span / 3
+    return math.ceil(linear + math.sqrt(linear * linear + 2 * logarithm * variance))
+
+
+def _by_fft(masses: Sequence[FloatArray], sizes: Sequence[int], window: tuple[int, int]) -> FloatArray:
+    """Return the probabilities of the sums in the window (first index, length).
 
     Each stratum is centred first: where its transform is large its phase is then small, and the power
     keeps its digits.
     """
+    first, length = window
     size = fft.next_fast_len(length, real=True)
     product = np.ones(size // 2 + 1, dtype=np.complex128)
     centre = 0
-    for values in strata:
-        middle = round(float(values.mean()))
-        base = np.bincount((values - middle) % size, minlength=size) / values.size
-        product *= _power(fft.rfft(base), values.size)
-        centre += middle * values.size
-    wrapped = fft.irfft(product, size)
-    return np.roll(wrapped, centre - first)[:length].clip(0.0)
+    for mass, n in zip(masses, sizes, strict=True):
+        middle = round(float(mass @ np.arange(mass.size)))
+        base = np.zeros(size)
+        base[: mass.size - middle] = mass[middle:]
+        base[size - middle :] = mass[:middle]
+        product *= complex_power(fft.rfft(base), n)
+        centre += middle * n
+    wrapped: FloatArray = fft.irfft(product, size)
+    turn = (first - centre) % size
+    # Rounding leaves values near -1e-18 where the mass is negligible.
+    probabilities: FloatArray = np.maximum(np.concatenate([wrapped[turn:], wrapped[:turn]])[:length], 0.0)
+    return probabilities
 
 
-def _power(base: ComplexArray, exponent: int) -> ComplexArray:
+def complex_power(base: ComplexArray, exponent: int) -> ComplexArray:
     """Raise to a positive integer power by squaring: far faster than complex ``**``, and as precise."""
     result: ComplexArray | None = None
     while True:

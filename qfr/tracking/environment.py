@@ -23,12 +23,13 @@ FIXED: Mapping[str, str] = {
 }
 
 # MLflow's own retries go on for minutes; episodes are safe in the journal, so an error can come early.
-# MLflow's progress bars would tear ours.
+# MLflow's progress bars and links would tear our own lines.
 DEFAULTS: Mapping[str, str] = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
 _SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")

@@ -25,11 +25,11 @@ Row = dict[str, str | int | float | bool | None]
 
 
 def _field(name: str, kind: pa.DataType) -> pa.Field:
-    """A column; a trailing '?' in the name allows nulls."""
+    """A column; a trailing '?' in the name allows nulls. Only integers that can be null are int32."""
     return pa.field(name.removesuffix("?"), kind, nullable=name.endswith("?"))
 
 
-_KEYS = [("task", pa.string()), ("fault", pa.string()), ("site?", pa.int32()), ("trial", pa.int32())]
+_KEYS = [("task", pa.string()), ("fault", pa.string()), ("site?", pa.int32()), ("trial", pa.int64())]
 
 EPISODES = pa.schema(
     _field(*column)
@@ -40,11 +40,11 @@ EPISODES = pa.schema(
         ("ending", pa.string()),
         ("answer?", pa.string()),
         ("gold", pa.string()),
-        ("turns", pa.int32()),
-        ("errors", pa.int32()),
-        *((f"errors_{channel}", pa.int32()) for channel in Channel),
-        ("turns_not_strict", pa.int32()),
-        ("turns_cut", pa.int32()),
+        ("turns", pa.int64()),
+        ("errors", pa.int64()),
+        *((f"errors_{channel}", pa.int64()) for channel in Channel),
+        ("turns_not_strict", pa.int64()),
+        ("turns_cut", pa.int64()),
         ("control_text", pa.bool_()),
         ("fired?", pa.int32()),
         ("witnessed?", pa.int32()),
@@ -65,7 +65,7 @@ CALLS = pa.schema(
     _field(*column)
     for column in (
         *_KEYS,
-        ("turn", pa.int32()),
+        ("turn", pa.int64()),
         ("parse", pa.string()),
         ("tool?", pa.string()),
         ("arguments?", pa.string()),
@@ -143,18 +143,8 @@ def read_parquet(data: bytes | str, *, where: str, log_sha256: str) -> pa.Table:
 
 
 def to_frame(table: pa.Table) -> pd.DataFrame:
-    """As pandas. Columns without nulls have plain types; the others keep a missing value missing (Int32)."""
-    frame = table.to_pandas(types_mapper=_PANDAS.get)
-    plain = {
-        field.name: _PLAIN[field.type]
-        for field in table.schema
-        if not field.nullable and field.type in _PLAIN
-    }
-    return pd.DataFrame(frame).astype(plain)
-
-
-_PANDAS = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-_PLAIN = {pa.int32(): "int64", pa.int64(): "int64", pa.bool_(): "bool"}
+    """As pandas. Columns without nulls have plain types; in the others a missing index stays missing (Int32)."""
+    return pd.DataFrame(table.to_pandas(types_mapper={pa.int32(): pd.Int32Dtype()}.get))
 
 
 def _keys(episode: Episode) -> Row:

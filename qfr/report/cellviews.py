@@ -1,0 +1,214 @@
+"""Cells, their episodes and their provenance as tables of plain strings, without markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qfr.analysis.cells import CellSummary
+from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.process import Process
+from qfr.analysis.targets import CellKey
+from qfr.facts import CellFacts
+from qfr.report.build import Report
+from qfr.report.views import Entry, Table
+from qfr.report.words import ENDINGS
+
+
+def recovery_tables(report: Report, policy: str) -> tuple[tuple[str, Table], ...]:
+    """Recovery on each cell's own clean set (Hu 2026, table 1), one table per model and setting."""
+    found: dict[str, list[CellSummary]] = {}
+    for summary in report.summaries:
+        if summary.policy == policy and summary.family is None and summary.key.fault != "none":
+            found.setdefault(setting(summary.key), []).append(summary)
+    several = len({_without_model(s.key) for members in found.values() for s in members}) > 1
+    tables = []
+    for title, members in found.items():
+        prompts = sorted({s.key.prompt for s in members}, key=lambda p: order_key(Axis.prompt, p))
+        quants = sorted({s.key.quant for s in members}, key=lambda q: order_key(Axis.quant, q))
+        cells = {(s.key.quant, s.key.prompt): s for s in members}
+        rows = tuple(
+            (Entry(quant), *(_recovery_cell(cells.get((quant, prompt))) for prompt in prompts))
+            for quant in quants
+        )
+        caption = (
+            "Task-mean recovery on each cell's own clean set [successes/fault episodes] and the Wilson 95 % "
+            "interval of the episodes; below: certified tasks and full-pipeline success."
+        )
+        name = title if several else members[0].key.model
+        tables.append((name, Table(caption, ("Preset", *prompts), rows)))
+    return tuple(tables)
+
+
+def setting(key: CellKey) -> str:
+    """Name a cell's model and everything but preset and prompt."""
+    return " · ".join(part for part in (key.model, *_without_model(key)) if part)
+
+
+def _without_model(key: CellKey) -> tuple[str, ...]:
+    gate = "" if key.gate == "certified" else f"gate {key.gate}"
+    return (key.fault, key.executor, key.suite, gate, f"trial {key.trial}" if key.trial else "")
+
+
+def process_table(processes: Iterable[Process], faulted: bool) -> Table:
+    """Endings, channels and fault states of clean passes or of fault cells; columns of zeros are left out."""
+    members = [one for one in processes if (one.key.fault != "none") is faulted]
+    columns: dict[str, list[int]] = {}
+    for one in members:
+        by_policy = {a.policy: a for a in one.answers}
+        row = {"Episodes": one.episodes}
+        row |= {ENDINGS.get(c.name, c.name): c.count for c in one.endings}
+        row |= {c.name: c.count for c in one.faults}
+        row |= {
+            "right, tolerant": by_policy["tolerant"].successes,
+            "right, strict": by_policy["strict"].successes,
+        }
+        row |= {"right by expression": by_policy["tolerant"].expressions}
+        row |= {"turns": one.turns, "turns not strict": one.turns_not_strict, "failed calls": one.errors}
+        row |= {f"{c.name.replace('_', ' ')} errors": c.count for c in one.channels}
+        for name, count in row.items():
+            columns.setdefault(name, []).append(count)
+    kept = {name: counts for name, counts in columns.items() if any(counts)}
+    left_out = [name for name in columns if name not in kept]
+    caption = "How episodes ended and how calls failed (the injected fault is not the agent's error). Counts."
+    if left_out:
+        caption += f" Zero everywhere: {', '.join(left_out)}."
+    rows = tuple(
+        (Entry(one.key.name), *(Entry(str(counts[at])) for counts in kept.values()))
+        for at, one in enumerate(members)
+    )
+    return Table(caption, ("Cell", *kept), rows)
+
+
+def glance_table(report: Report) -> Table:
+    """Presets side by side: file size, certified tasks, full-pipeline success averaged over prompts."""
+    policy = report.options.policy.value
+    sizes = {(f.model, f.quant): f.model_bytes for f in report.facts}
+    members = [one for one in report.overall if one.policy == policy]
+    several = len({_without_model(one.key) for one in members}) > 1
+    members.sort(key=lambda one: (setting(one.key), -(one.full.value or 0.0)))
+    rows = []
+    for one in members:
+        size = sizes.get((one.key.model, one.key.quant), 0)
+        ends = "" if one.full.low is None else f"[{_percent(one.full.low)}, {_percent(one.full.high)}]"
+        rows.append(
+            (
+                Entry(setting(one.key) if several else one.key.model),
+                Entry(one.key.quant),
+                Entry(f"{size / 1e6:,.1f}" if size else "–"),
+                Entry(f"{one.certified} of {one.tasks}"),
+                Entry(_percent(one.full.value), ends, not one.full.reliable),
+                Entry(f"{_percent(one.lowest)} to {_percent(one.highest)}" if len(one.prompts) > 1 else "–"),
+                Entry(" ".join(one.prompts)),
+            )
+        )
+    return Table(
+        f"Presets by full-pipeline success under {policy} scoring, averaged over their prompts, with the "
+        "95 % task-bootstrap interval.",
+        ("Model", "Preset", "File, MB", "Certified", "Full pipeline", "From prompt to prompt", "Prompts"),
+        tuple(rows),
+        headers=2,
+    )
+
+
+def permanent_table(processes: Iterable[Process]) -> Table | None:
+    """Reports and inventions under a permanent fault; None where none was run."""
+    rows = [
+        (
+            Entry(one.key.name),
+            Entry(a.policy),
+            Entry(str(one.episodes)),
+            Entry(str(a.reported)),
+            Entry(str(a.reported_after)),
+            Entry(str(a.invented)),
+        )
+        for one in processes
+        if one.key.fault == "ep"
+        for a in one.answers
+    ]
+    if not rows:
+        return None
+    head = ("Cell", "Policy", "Episodes", "reported", "reported after enough calls", "invented an answer")
+    return Table(
+        "Permanent faults: only a report after enough calls of the dead tool counts.", head, tuple(rows), 2
+    )
+
+
+def provenance_tables(facts: tuple[CellFacts, ...]) -> tuple[Table, ...]:
+    """Model files, builds and prompts that the cells ran with."""
+    files = dict.fromkeys(
+        (
+            f.model + (" (reference agent)" if f.reference_agent else ""),
+            f.quant,
+            f.model_sha256[:16],
+            f"{f.model_bytes / 1e6:,.1f}",
+            f.model_source + (f" {f.model_revision[:12]}" if f.model_revision else ""),
+            f.imatrix or "none",
+            f.tensor_types,
+            f.template_sha256[:12],
+        )
+        for f in facts
+    )
+    head = ("Model", "Preset", "SHA-256", "MB", "Source", "Importance matrix", "Tensor types", "Template")
+    builds = dict.fromkeys(
+        (
+            f.engine,
+            f"{f.llama_commit[:12]} ({f.llama_commit_source})",
+            f.library_version,
+            f.library_sha256[:12],
+            f.device,
+            f"{f.n_threads}/{f.n_threads_batch}",
+            f"{f.n_batch}",
+            "rewound" if f.rewind else "evaluated afresh",
+            f.git_commit[:12] + (" with changes" if f.git_dirty else ""),
+            f.qfr_version,
+            f.host,
+        )
+        for f in facts
+    )
+    build_head = (
+        "Engine", "llama.cpp commit", "llama-cpp-python", "Library SHA-256", "Device", "Threads", "Batch",
+        "Forks", "Code", "qfr", "Host",
+    )  # fmt: skip
+    inputs = dict.fromkeys(
+        (
+            f.prompt,
+            f.prompt_sha256[:16],
+            f.suite,
+            f.suite_sha256[:16],
+            f.executor,
+            f"{f.step_budget}",
+            f"{f.error_budget}",
+        )
+        for f in facts
+    )
+    input_head = ("Prompt", "SHA-256", "Suite", "SHA-256", "Executor", "Step budget", "Error budget")
+    return (
+        _plain("Model files.", head, files),
+        _plain("Builds and code.", build_head, builds),
+        _plain("Prompts, suites and budgets.", input_head, inputs),
+    )
+
+
+def cell_ids(facts: tuple[CellFacts, ...]) -> Table:
+    """Ids of every cell."""
+    rows = dict.fromkeys((f.name, f.design_id, f.cell_id, f.clean_id, f.sweep) for f in facts)
+    return _plain("Ids of every cell.", ("Cell", "Design", "Ran as", "Clean pass", "Sweep"), rows)
+
+
+def _plain(caption: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    return Table(caption, head, tuple(tuple(Entry(text) for text in row) for row in rows))
+
+
+def _recovery_cell(s: CellSummary | None) -> Entry:
+    if s is None:
+        return Entry("not run", "", True)
+    brief = f"{s.n_certified} of {s.n_tasks} clean"
+    tail = f"{s.n_certified} of {s.n_tasks} certified\nfull {_percent(s.full.value)}"
+    if s.own.value is None:
+        return Entry("–", tail, True, brief)
+    wilson = f"Wilson {_percent(s.episode_rate.low)} to {_percent(s.episode_rate.high)}\n"
+    return Entry(f"{_percent(s.own.value)} [{s.successes}/{s.episodes}]", wilson + tail, s.few, brief)
+
+
+def _percent(rate: float | None) -> str:
+    return "–" if rate is None else f"{100 * rate:.1f} %"

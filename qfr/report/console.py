@@ -1,0 +1,168 @@
+"""The report on the terminal: the answer, the contrasts, the warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from qfr.analysis.cells import CellSummary
+from qfr.analysis.results import Contrast
+from qfr.analysis.targets import Target
+from qfr.report.build import Report
+from qfr.report.cellviews import recovery_tables
+from qfr.report.layout import PANELS, TITLES, Group, groups, interval, p_value, signed
+from qfr.report.notices import clipped, notices
+from qfr.report.views import Table as View
+from qfr.report.words import answers, overview
+
+#: Turned signs that the terminal lists; the page lists all.
+_MOST_FLAGS = 4
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print the headline policy's answer, contrasts and warnings; the page and the files hold the rest."""
+    console.print(_plain(report.options.title, "bold"))
+    for line in overview(report):
+        console.print(_plain(line))
+    policy = report.options.policy.value
+    for name, view in recovery_tables(report, policy):
+        console.print()
+        console.print(_plain(f"{name}: recovery on each cell's own clean set, {policy} scoring", "bold"))
+        console.print(_table(view))
+    for group in groups(report, policy):
+        console.print()
+        console.print(_plain(f"{group.title}: A − B in points, {policy} scoring", "bold"))
+        console.print(contrasts_table(group, narrow=console.width < 100))
+    for answer in answers(report):
+        console.print()
+        console.print(_plain(answer.title, "bold"))
+        for told in answer.lines:
+            console.print(Padding(Text("• ").append_text(_plain(told.text)), (0, 0, 0, 2)))
+        if answer.flag:
+            console.print(Padding(_plain(answer.flag, "bold red"), (0, 0, 0, 2)))
+        for flag in clipped(answer.flags, _MOST_FLAGS):
+            console.print(Padding(_plain(flag), (0, 0, 0, 4)))
+    _print_notices(report, console)
+
+
+def print_contrasts(contrasts: Iterable[Contrast], cells: Iterable[CellSummary], console: Console) -> None:
+    """Print the contrasts and cells of a table file (`qfr contrast`)."""
+    table = _new("Model", "Fixed", "A − B", "Target", "n", "Points", "95 % interval", "Sign p", "Note")
+    for c in contrasts:
+        if c.family is None:
+            fixed = " ".join(name for name in (c.quant, c.prompt) if name)
+            table.add_row(
+                *_texts(
+                    c.model or "", fixed, f"{c.a} − {c.b}", TITLES[Target(c.target)].split(":")[0], _n(c)
+                ),
+                *_texts(signed(c.points), interval(c), p_value(c.sign_p), _note(c)),
+            )
+    console.print(table)
+    rates = _new("Model", "Level", "Prompt", "Certified", "Own", "Episodes", "Wilson 95 %", "Full", "S*")
+    for s in cells:
+        if s.family is None:
+            wilson = (
+                ""
+                if s.episode_rate.low is None
+                else f"{_percent(s.episode_rate.low)}–{_percent(s.episode_rate.high)}"
+            )
+            rates.add_row(
+                *_texts(s.key.model, s.key.quant, s.key.prompt, f"{s.n_certified}/{s.n_tasks}"),
+                *_texts(_percent(s.own.value), f"{s.successes}/{s.episodes}", wilson, _percent(s.full.value)),
+                *_texts(f"{_percent(s.s_star.value)} (n {s.n_s_star})"),
+            )
+    console.print(rates)
+
+
+def contrasts_table(group: Group, *, narrow: bool = False) -> Table:
+    """Return one group's contrasts, one row per place and pair."""
+    table = _new("Preset" if group.along.value == "quant" else "Prompt", "A − B")
+    targets = (Target.full,) if narrow else PANELS
+    for target in targets:
+        table.add_column(TITLES[target], justify="right")
+    table.add_column("sign p", justify="right")
+    for row in group.rows:
+        for pair in group.pairs:
+            found = [group.find(row, pair, target) for target in targets]
+            table.add_row(
+                *_texts(row, f"{pair[0]} − {pair[1]}"),
+                *(_estimate(c) for c in found),
+                _plain("" if found[-1] is None else p_value(found[-1].sign_p)),
+            )
+    table.caption = "sign p: full pipeline, unadjusted; ~ interval too short; = degenerate"
+    table.caption_justify = "left"
+    return table
+
+
+def _print_notices(report: Report, console: Console) -> None:
+    found = notices(report)
+    if found:
+        console.print()
+        console.print(_plain("Warnings", "bold"))
+    for notice in found:
+        line = Text("⚠ ", "yellow").append(_clean(notice.title), "bold").append(f". {_clean(notice.text)}")
+        console.print(Padding(line, (0, 0, 0, 2)))
+        for item in notice.items:
+            console.print(Padding(_plain(item), (0, 0, 0, 4)))
+
+
+def _estimate(c: Contrast | None) -> Text:
+    if c is None:
+        return Text("not run", "dim")
+    if c.points is None:
+        return Text(f"– n {_n(c)}", "dim")
+    mark = "=" if c.degenerate else "" if c.reliable else "~"
+    style = "" if c.reliable else "dim"
+    return Text(f"{signed(c.points)} {interval(c)}{mark} n {_n(c)}", style)
+
+
+def _n(c: Contrast) -> str:
+    return f"{c.n_tasks_a}/{c.n_tasks_b}" if c.target == Target.own else str(c.n_tasks)
+
+
+def _note(c: Contrast) -> str:
+    if c.degenerate:
+        return "degenerate"
+    if c.points is None or c.low is None:
+        return c.reason or ""
+    return "" if c.reliable else "interval too short"
+
+
+def _new(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _table(view: View) -> Table:
+    table = _new(*view.head)
+    for row in view.rows:
+        cells = []
+        for entry in row:
+            text = _plain(entry.text, "dim" if entry.doubtful else "")
+            cells.append(text if not entry.brief else text.append(f"\n{_clean(entry.brief)}", "dim"))
+        table.add_row(*cells)
+    return table
+
+
+def _texts(*values: str) -> tuple[Text, ...]:
+    return tuple(_plain(value) for value in values)
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Text without markup or control characters: nothing in it moves the cursor or colours the terminal."""
+    return Text(_clean(text), style)
+
+
+def _clean(text: str) -> str:
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+def _percent(rate: float | None) -> str:
+    return "–" if rate is None else f"{100 * rate:.1f} %"

@@ -1,0 +1,192 @@
+"""Figure 1 of Hu 2026 for any group: three panels (own, matched, full pipeline), points with intervals.
+
+Each panel is a figure of its own, so that the page can set them side by side or below each other. Colours are
+near those of Okabe and Ito, told apart by colour-blind readers; series differ in mark and offset too. The
+page swaps the light colours for dark ones.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from qfr.analysis.results import Contrast
+from qfr.analysis.targets import Target
+from qfr.report.layout import PANELS, TITLES, Group, Pair, interval, signed
+
+#: Series colours on light and on dark ground.
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#8A6D00")
+SERIES_DARK = ("#56B4E9", "#FF8A3D", "#2FCFA3", "#E5A1CB", "#F0D24A")
+INK, INK_DARK = "#1B1F24", "#E7EAEE"
+GRID, GRID_DARK = "#D9DDE2", "#3A4048"
+ZERO, ZERO_DARK = "#5B636D", "#9AA3AE"
+_MARKS = ("circle", "square", "diamond", "triangle-up", "triangle-down")
+MARK_SIGNS = ("●", "■", "◆", "▲", "▼")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of a figure."""
+
+    target: Target
+    title: str
+    spec: str
+    # Plotly's JSON (data and layout), safe inside a script element.
+    label: str
+    # What a screen reader says.
+
+
+def script() -> str:
+    """Return plotly.js, to be put on the page once."""
+    return str(get_plotlyjs())
+
+
+def dark_of_light() -> dict[str, str]:
+    """Return the dark colour for every light one."""
+    return dict(zip((*SERIES, INK, GRID, ZERO), (*SERIES_DARK, INK_DARK, GRID_DARK, ZERO_DARK), strict=True))
+
+
+def panels(group: Group) -> tuple[Panel, ...]:
+    """Return the three panels of a group, drawn to one common scale."""
+    span = _span(group)
+    return tuple(
+        Panel(target, TITLES[target], _json_for_script(_panel(group, target, span)), _label(group, target))
+        for target in PANELS
+    )
+
+
+def _panel(group: Group, target: Target, span: tuple[float, float]) -> go.Figure:
+    figure = go.Figure()
+    pairs = group.drawn_pairs
+    for at, pair in enumerate(pairs):
+        offset = (at - (len(pairs) - 1) / 2) * min(0.24, 0.6 / len(pairs))
+        figure.add_trace(_trace(group, target, pair, (at, offset)))
+    ticks = [f"{html.escape(row)}<br>{_numbers(group, row, target)}" for row in group.rows]
+    figure.update_layout(
+        template=None,
+        showlegend=False,
+        margin={"l": 44, "r": 8, "t": 6, "b": 34 + 14 * len(pairs)},
+        height=300 + 14 * len(pairs),
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 12, "color": INK},
+        hovermode="closest",
+        xaxis={
+            "tickmode": "array",
+            "tickvals": list(range(len(group.rows))),
+            "ticktext": ticks,
+            "range": [-0.55, len(group.rows) - 0.45],
+            "showgrid": False,
+            "zeroline": False,
+            "fixedrange": True,
+        },
+        yaxis={
+            "range": list(span),
+            "gridcolor": GRID,
+            "zeroline": True,
+            "zerolinecolor": ZERO,
+            "zerolinewidth": 2,
+            "tickmode": "array",
+            "tickvals": (steps := _steps(span)),
+            "ticktext": [signed(step, 0) for step in steps],
+            "fixedrange": True,
+        },
+    )
+    return figure
+
+
+def _trace(group: Group, target: Target, pair: Pair, place: tuple[int, float]) -> go.Scatter:
+    at, offset = place
+    found = [(x, row, group.find(row, pair, target)) for x, row in enumerate(group.rows)]
+    shown = [(x, row, c) for x, row, c in found if c is not None and c.points is not None]
+    colour = SERIES[at % len(SERIES)]
+    mark = _MARKS[at % len(_MARKS)]
+    return go.Scatter(
+        name=html.escape(f"{pair[0]} − {pair[1]}"),
+        mode="markers",
+        x=[x + offset for x, _, _ in shown],
+        y=[c.points for _, _, c in shown],
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [_arm(c.high, c.points) for _, _, c in shown],
+            "arrayminus": [_arm(c.points, c.low) for _, _, c in shown],
+            "color": colour,
+            "thickness": 1.6,
+            "width": 4,
+        },
+        marker={
+            "color": colour,
+            "size": 9,
+            "symbol": [mark if c.reliable else f"{mark}-open" for _, _, c in shown],
+            "line": {"width": 2, "color": colour},
+        },
+        hovertext=[_hover(row, c) for _, row, c in shown],
+        hoverinfo="text",
+    )
+
+
+def _arm(upper: float | None, lower: float | None) -> float:
+    return 0.0 if upper is None or lower is None else max(0.0, upper - lower)
+
+
+def _hover(row: str, c: Contrast) -> str:
+    n = f"n = {c.n_tasks}" if c.target != Target.own else f"n = {c.n_tasks_a} and {c.n_tasks_b}"
+    lines = [f"{row}: {c.a} − {c.b}", f"{signed(c.points)} points {interval(c)}", n]
+    if c.reason:
+        lines.append(c.reason[:90])
+    return "<br>".join(html.escape(line) for line in lines)
+
+
+def _numbers(group: Group, row: str, target: Target) -> str:
+    """Return the numbers of tasks below a tick, one line per pair."""
+    lines = []
+    for pair in group.drawn_pairs:
+        c = group.find(row, pair, target)
+        if c is None:
+            lines.append("not run")
+        elif target is Target.own:
+            lines.append(f"{c.n_tasks_a}/{c.n_tasks_b}")
+        else:
+            lines.append(f"n {c.n_tasks}")
+    return "<br>".join(lines)
+
+
+def _span(group: Group) -> tuple[float, float]:
+    ends = [0.0]
+    for target in PANELS:
+        for row in group.rows:
+            for pair in group.drawn_pairs:
+                c = group.find(row, pair, target)
+                if c is not None:
+                    ends += [end for end in (c.low, c.high, c.points) if end is not None]
+    low, high = min(ends), max(ends)
+    room = max(5.0, 0.08 * (high - low))
+    return low - room, high + room
+
+
+def _steps(span: tuple[float, float]) -> list[int]:
+    """Return round values to label, zero among them, six or so."""
+    step = next(size for size in (2, 5, 10, 20, 25, 50, 100) if (span[1] - span[0]) / size <= 7)
+    return list(range(math.ceil(span[0] / step) * step, math.floor(span[1]) + 1, step))
+
+
+def _label(group: Group, target: Target) -> str:
+    parts = []
+    for row in group.rows:
+        for pair in group.drawn_pairs:
+            c = group.find(row, pair, target)
+            if c is not None:
+                told = f"{signed(c.points)} points" if c.points is not None else "not estimable"
+                parts.append(f"{row} {pair[0]} minus {pair[1]} {told}")
+    return f"{TITLES[target]}, {group.policy} scoring: " + "; ".join(parts)
+
+
+def _json_for_script(figure: go.Figure) -> str:
+    # Inside a script element only "</script" and "<!--" could end it: no "<" is left as it is.
+    text = str(figure.to_json())
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,228 @@
+"""Analysis results as pandas tables, one row per contrast or cell; units stand in the column names.
+
+``…_points`` are differences in points (-100..100), ``…_rate`` fractions (0..1), ``…_tasks``,
+``…_episodes``, ``…_turns`` and ``…_calls`` counts, ``…_p`` p values. A missing value is what could not be
+estimated; ``reason`` says why.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pandas as pd
+
+from qfr.analysis.cells import CellSummary
+from qfr.analysis.process import Process
+from qfr.analysis.results import Contrast
+from qfr.facts import CellFacts
+from qfr.report.build import Report
+from qfr.stats.multiplicity import benjamini_hochberg, holm
+
+_Value = str | int | float | bool | None
+
+
+def contrast_frame(report: Report) -> pd.DataFrame:
+    """Return one row per contrast, target, policy and family.
+
+    ``sign_holm_p`` and ``sign_bh_p`` adjust the sign test over this report's contrasts of the same target and
+    policy over all tasks.
+    """
+    frame = pd.DataFrame([_contrast_row(contrast) for contrast in report.contrasts])
+    if frame.empty:
+        return frame
+    adjusted = _adjusted(report)
+    frame["sign_holm_p"] = [pair[0] for pair in adjusted]
+    frame["sign_bh_p"] = [pair[1] for pair in adjusted]
+    return _typed(frame)
+
+
+def cell_frame(report: Report) -> pd.DataFrame:
+    """Return one row per cell, policy and family."""
+    return _typed(pd.DataFrame([_cell_row(summary) for summary in report.summaries]))
+
+
+def process_frame(report: Report) -> pd.DataFrame:
+    """Return one row per cell (clean passes included) and policy: how its episodes went."""
+    return _typed(pd.DataFrame([row for one in report.processes for row in _process_rows(one)]))
+
+
+def provenance_frame(report: Report) -> pd.DataFrame:
+    """Return one row per cell: ids, digests, build, settings, code."""
+    return _typed(pd.DataFrame([_facts_row(facts) for facts in report.facts]))
+
+
+def metrics(report: Report) -> dict[str, float]:
+    """Return the contrasts over all tasks by name, such as ``full/tolerant/llama P0 Q8_0-Q4_K_M points``."""
+    found: dict[str, float] = {}
+    for c in report.contrasts:
+        if c.family is not None:
+            continue
+        names = (c.model, c.quant, c.prompt, c.fault if c.fault != "et" else None)
+        fixed = " ".join(name for name in names if name)
+        name = f"{c.target}/{c.policy}/{fixed} {c.a}-{c.b}"
+        if c.context:
+            name += f" ({c.context})"
+        for unit, value in (("points", c.points), ("low_points", c.low), ("high_points", c.high)):
+            if value is not None:
+                found[f"{name} {unit}"] = value
+    return found
+
+
+def _contrast_row(c: Contrast) -> dict[str, _Value]:
+    split, lost, open_ = c.decomposition, c.bounds, c.ungated_bounds
+    return {
+        "model": c.model,
+        "quant": c.quant,
+        "prompt": c.prompt,
+        "fault": c.fault,
+        "executor": c.executor,
+        "suite": c.suite,
+        "gate": c.gate,
+        "trial": c.trial,
+        "context": c.context,
+        "policy": c.policy,
+        "vary": c.vary,
+        "a": c.a,
+        "b": c.b,
+        "target": c.target,
+        "family": c.family,
+        "n_tasks": c.n_tasks,
+        "a_tasks": c.n_tasks_a,
+        "b_tasks": c.n_tasks_b,
+        "a_certified_tasks": c.certified_a,
+        "b_certified_tasks": c.certified_b,
+        "a_rate": c.rate_a,
+        "b_rate": c.rate_b,
+        "difference_points": c.points,
+        "low_points": c.low,
+        "high_points": c.high,
+        "confidence_rate": c.level,
+        "method": c.method,
+        "resamples": c.resamples,
+        "seed": c.seed,
+        "degenerate": c.degenerate,
+        "reliable": c.reliable,
+        "reason": c.reason,
+        "a_better_tasks": c.favour_a,
+        "b_better_tasks": c.favour_b,
+        "tied_tasks": c.ties,
+        "sign_p": c.sign_p,
+        "signflip_p": c.signflip_p,
+        "smallest_p": c.smallest_p,
+        "detectable_points": c.detectable,
+        "shared_points": split.shared if split else None,
+        "only_a_points": split.only_a if split else None,
+        "only_b_points": split.only_b if split else None,
+        "screening_points": split.screening if split else None,
+        "recovery_points": split.recovery if split else None,
+        "undelivered_low_points": lost.low if lost else None,
+        "undelivered_high_points": lost.high if lost else None,
+        "ungated_low_points": open_.low if open_ else None,
+        "ungated_high_points": open_.high if open_ else None,
+        "a_dropped_task_names": " ".join(c.dropped_a),
+        "b_dropped_task_names": " ".join(c.dropped_b),
+        "a_undelivered_task_names": " ".join(c.undelivered_a),
+        "b_undelivered_task_names": " ".join(c.undelivered_b),
+        "remarks": " ".join(c.remarks),
+    }
+
+
+def _adjusted(report: Report) -> list[tuple[float | None, float | None]]:
+    families: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for at, contrast in enumerate(report.contrasts):
+        if contrast.family is None:
+            families[contrast.target, contrast.policy].append(at)
+    found: list[tuple[float | None, float | None]] = [(None, None)] * len(report.contrasts)
+    for places in families.values():
+        values = [report.contrasts[at].sign_p for at in places]
+        for at, by_holm, by_bh in zip(
+            places, holm(values).values, benjamini_hochberg(values).values, strict=True
+        ):
+            found[at] = (by_holm, by_bh)
+    return found
+
+
+def _key_row(row: CellSummary | Process) -> dict[str, _Value]:
+    key = row.key
+    return {
+        "model": key.model,
+        "quant": key.quant,
+        "prompt": key.prompt,
+        "fault": key.fault,
+        "executor": key.executor,
+        "suite": key.suite,
+        "gate": key.gate,
+        "trial": key.trial,
+    }
+
+
+def _cell_row(s: CellSummary) -> dict[str, _Value]:
+    return {
+        **_key_row(s),
+        "policy": s.policy,
+        "family": s.family,
+        "n_tasks": s.n_tasks,
+        "certified_tasks": s.n_certified,
+        "clean_rate": s.clean.value,
+        "clean_low_rate": s.clean.low,
+        "clean_high_rate": s.clean.high,
+        "own_rate": s.own.value,
+        "own_low_rate": s.own.low,
+        "own_high_rate": s.own.high,
+        "own_reliable": s.own.reliable,
+        "own_reason": s.own.reason,
+        "successful_episodes": s.successes,
+        "delivered_episodes": s.episodes,
+        "episode_rate": s.episode_rate.value,
+        "wilson_low_rate": s.episode_rate.low,
+        "wilson_high_rate": s.episode_rate.high,
+        "full_rate": s.full.value,
+        "full_low_rate": s.full.low,
+        "full_high_rate": s.full.high,
+        "full_reliable": s.full.reliable,
+        "s_star_tasks": s.n_s_star,
+        "s_star_rate": s.s_star.value,
+        "scheduled_episodes": s.scheduled,
+        "undelivered_episodes": s.undelivered,
+        "undelivered_task_names": " ".join(s.undelivered_tasks),
+    }
+
+
+def _process_rows(one: Process) -> list[dict[str, _Value]]:
+    shared: dict[str, _Value] = {
+        **_key_row(one),
+        "episodes": one.episodes,
+        "n_tasks": one.tasks,
+        "turns": one.turns,
+        "not_strict_turns": one.turns_not_strict,
+        "failed_calls": one.errors,
+        "generated_tokens": one.tokens_generated,
+    }
+    shared |= {f"{c.name}_episodes": c.count for c in one.endings}
+    shared |= {f"{c.name}_failed_calls": c.count for c in one.channels}
+    states = {c.name: c.count for c in one.faults}
+    for state in ("scheduled", "fired", "witnessed", "retried", "recovered"):
+        shared[f"fault_{state}_episodes"] = states.get(state)
+    return [
+        {
+            **shared,
+            "policy": a.policy,
+            "successful_episodes": a.successes,
+            "expression_episodes": a.expressions,
+            "ep_reported_episodes": a.reported,
+            "ep_reported_after_calls_episodes": a.reported_after,
+            "ep_invented_episodes": a.invented,
+            "it_requeried_episodes": a.requeried,
+            "right_answer_episodes": a.right_answers,
+        }
+        for a in one.answers
+    ]
+
+
+def _facts_row(facts: CellFacts) -> dict[str, _Value]:
+    return {name: getattr(facts, name) for name in CellFacts.__dataclass_fields__ if name != "config"}
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Whole numbers with gaps stay whole numbers, text without a value stays missing."""
+    return frame.convert_dtypes(convert_floating=False)
