@@ -314,6 +314,8 @@ class ReportConfig:
     seed: int = aside()
     vary: str = aside()
     # Axis whose levels are contrasted.
+    method: str = aside()
+    # Of the bootstrap: exact (no resampling noise, no seed) or montecarlo (the paper's).
     out: str | None = aside()
 
     def __post_init__(self) -> None:

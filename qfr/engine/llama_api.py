@@ -20,6 +20,10 @@ from numpy.typing import NDArray
 _DEBUG = 1
 
 
+# The library has one log and keeps a bare pointer to its callback: the callback's owner must not be freed.
+_installed: list[LlamaLog] = []
+
+
 class LlamaLog:
     """llama.cpp's log while this object is installed: the last lines, and a copy to `sink`."""
 
@@ -27,7 +31,6 @@ class LlamaLog:
         self._sink = sink
         self._lines: deque[str] = deque(maxlen=keep)
         self._open = ""
-        # ctypes does not own the callback: it lives as long as this object does.
         self._callback = c.llama_log_callback(self._receive)
 
     def _receive(self, level: int, text: bytes, _user_data: object) -> None:
@@ -40,8 +43,9 @@ class LlamaLog:
         self._lines.extend(line for line in whole if line.strip(" ."))
 
     def install(self) -> None:
-        """Receive what llama.cpp logs from now on. Keep this object alive until another one is installed."""
+        """Receive what llama.cpp logs from now on, in place of the log that was installed before."""
         c.llama_log_set(self._callback, ctypes.c_void_p(0))
+        _installed[:] = [self]
 
     def lines(self) -> tuple[str, ...]:
         """The lines that were kept."""

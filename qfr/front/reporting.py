@@ -1,18 +1,28 @@
-"""From MLflow to contrasts on the terminal and a page on disk."""
+"""From MLflow to contrasts on the terminal, a page on disk and metrics on the sweep's run."""
 
 from __future__ import annotations
 
+import shlex
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from qfr.analysis.contrasts import Options, contrast_table
-from qfr.analysis.frames import join
+import qfr
 from qfr.analysis.levels import Axis
-from qfr.config import CellConfig, Policy
-from qfr.tracking.reader import read_cells
+from qfr.config import CellConfig
+from qfr.errors import TrackingError
+from qfr.records import Policy
+from qfr.report.build import Report, ReportOptions, build_report, gaps_of
+from qfr.report.console import print_report
+from qfr.report.export import ReportFiles, write_report
+from qfr.report.tables import metrics
+from qfr.scoring import SCORER_VERSION
+from qfr.stats.intervals import Method
+from qfr.tracking.reader import Reading, read_cells
 from qfr.tracking.store import Store
+from qfr.tracking.sweep import find_sweep, log_report
 
 
 @dataclass(frozen=True)
@@ -20,22 +30,91 @@ class ReportRequest:
     """What is reported and how."""
 
     sweep: str | None
+    # Only the cells that this sweep planned; None = all cells of the experiments.
+    experiments: tuple[str, ...]
+    # Names; empty = the store's own.
+    condition: str
+    # Further MLflow filter.
+    score_version: str
+    # Which logged scores are read.
     policy: Policy
     vary: Axis
+    method: Method
     resamples: int
     seed: int
     out: Path
+    command: str
+    # The command that makes this report again.
 
     @classmethod
     def of(cls, cell: CellConfig, sweep: str) -> ReportRequest:
         """As the configuration of a sweep's cells says."""
-        report = cell.report
-        out = Path(report.out) if report.out else Path(cell.tracking.root) / "reports" / sweep
-        return cls(sweep, cell.scorer.policy, Axis(report.vary), report.resamples, report.seed, out)
+        report, tracking = cell.report, cell.tracking
+        words = ["qfr", "report", "--sweep", sweep]
+        for flag, value, usual in (
+            ("--uri", tracking.uri, None),
+            ("--root", tracking.root, "mlruns"),
+            ("--experiment", tracking.experiment, "qfr"),
+            ("--policy", str(cell.scorer.policy), "tolerant"),
+            ("--vary", report.vary, "quant"),
+            ("--method", report.method, "exact"),
+        ):
+            words += [flag, value] if value is not None and value != usual else []
+        return cls(
+            sweep=sweep,
+            experiments=(),
+            condition="",
+            score_version=str(SCORER_VERSION),
+            policy=cell.scorer.policy,
+            vary=Axis(report.vary),
+            method=Method(report.method),
+            resamples=report.resamples,
+            seed=report.seed,
+            out=Path(report.out) if report.out else Path(tracking.root) / "reports" / sweep,
+            command=shlex.join(words),
+        )
 
 
-def report_sweep(store: Store, request: ReportRequest, out: Console) -> None:
-    reading = read_cells(store, sweep=request.sweep)
-    joined = join(reading.cells)
-    for c in contrast_table(joined.tables, Options(vary=request.vary)):
-        out.print(c.model, c.prompt, c.a, c.b, c.target, c.policy, c.points, c.low, c.high, c.reason)
+def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
+    """Read the cells back and compute everything.
+
+    Raises
+    ------
+    TrackingError
+        There is nothing to report, or the store cannot be read.
+    """
+    reading = read_cells(
+        store,
+        experiments=request.experiments,
+        condition=request.condition,
+        sweep=request.sweep,
+        score_version=request.score_version,
+    )
+    if not reading.cells:
+        raise TrackingError(
+            "no finished cell to report",
+            where=store.shown,
+            hint="run a grid first (python run.py …), or look at --experiment, --filter and --sweep",
+        )
+    options = ReportOptions(
+        vary=request.vary,
+        policy=request.policy,
+        method=request.method,
+        resamples=request.resamples,
+        seed=request.seed,
+        command=request.command,
+        made=f"qfr {qfr.__version__}, {time.strftime('%Y-%m-%d %H:%M')}",
+    )
+    return build_report(reading.cells, options, gaps_of(reading)), reading
+
+
+def report_sweep(store: Store, request: ReportRequest, out: Console) -> ReportFiles:
+    """Print the report, write its files, and put both on the sweep's MLflow run (where there is a sweep)."""
+    report, _ = make_report(store, request)
+    print_report(report, out)
+    files = write_report(report, request.out)
+    if request.sweep is not None:
+        run_id = find_sweep(store, request.sweep).info.run_id
+        log_report(store, run_id, files.by_name(), metrics(report))
+    out.print(f"\nReport: {files.page.resolve()}", markup=False, soft_wrap=True)
+    return files
