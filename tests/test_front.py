@@ -67,6 +67,7 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> Stub:
     job, closer = ModuleType("qfr.front.job"), ModuleType("qfr.front.closing")
     monkeypatch.setattr(job, "run_job", found.run_job, raising=False)
     monkeypatch.setattr(closer, "close_sweep", found.close_sweep, raising=False)
+    monkeypatch.setattr(closer, "planned", lambda cells: [], raising=False)
     monkeypatch.setitem(sys.modules, "qfr.front.job", job)
     monkeypatch.setitem(sys.modules, "qfr.front.closing", closer)
     return found
@@ -241,16 +242,8 @@ def test_a_users_folder_adds_choices(tmp_path: Path, capsys: pytest.CaptureFixtu
         (tmp_path / "mine" / group).mkdir(parents=True)
         (tmp_path / "mine" / group / f"{name}.yaml").write_text(text, encoding="utf-8")
     (folder / "p.md").write_bytes(b'Say ${x} {{y}} %s {"a": 1}\n')
-    assert (
-        main(
-            [
-                "--config-dir",
-                "mine",
-                *["prompt=mine,P0", "suite=wide", "model=mine", "quant=odd", "mode=plan"],
-            ]
-        )
-        == 0
-    )
+    grid = ["prompt=mine,P0", "suite=wide", "model=mine", "quant=odd"]
+    assert main(["--config-dir", "mine", *grid, "mode=plan"]) == 0
     out = capsys.readouterr().out
     assert "2 cells in 2 walks, at most 1,300 episodes (400 clean, 900 with a fault)" in out
     assert "IQ3_S".lower() in out
@@ -279,6 +272,15 @@ def test_a_plan_names_what_is_excluded_and_folded(capsys: pytest.CaptureFixture[
     assert "3 cells in 3 walks" in out
     assert out.count("excluded: model=qwen quant=q3_k_m") == 1
     assert "folded, the same cell as one above: model=qwen quant=q8_0" in out
+
+
+def test_a_store_that_does_not_answer_is_told_in_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    # Port 9 of this machine: nobody listens there.
+    line = ["model=scripted", "suite=orders6", "tracking.uri=http://127.0.0.1:9", "mode=plan"]
+    assert main(line) == 0
+    out = capsys.readouterr().out
+    assert "Store: cannot be read: " in out
+    assert "nobody answers" in out
 
 
 def test_full_errors_are_raised_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,12 +22,12 @@ from qfr.facts import CellFacts
 from qfr.records import FaultKind, Policy
 from qfr.report.build import Gaps, Report, ReportOptions, build_report
 from qfr.report.console import print_contrasts, print_report
-from qfr.report.export import printable, spreadsheet_safe, write_report
+from qfr.report.export import spreadsheet_safe, write_report
 from qfr.report.figures import panels
 from qfr.report.layout import groups, interval, p_value, signed
 from qfr.report.notices import clipped, notices
 from qfr.report.page import clip, render_page
-from qfr.report.tables import cell_frame, contrast_frame, metrics, process_frame, provenance_frame
+from qfr.report.tables import cell_frame, contrast_frame, metrics, process_frame, provenance_frame, spelled
 from qfr.report.words import answers, overview
 from qfr.stats.intervals import Method
 from tests.builders import Style, build_cell_episodes, make_facts, orders20, undelivered
@@ -278,8 +278,7 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(golden: Report, tmp_path:
 
 def test_spreadsheets_run_no_formula_and_surrogates_are_spelled() -> None:
     assert [spreadsheet_safe(text) for text in ("=1+1", "-2", "@x", "P0")] == ["'=1+1", "'-2", "'@x", "P0"]
-    frame = printable(pd.DataFrame({"a": ["x\ud800", None]}, dtype=object))
-    assert frame["a"].tolist()[0] == "x\\ud800"
+    assert spelled("x\ud800\U0001f600") == "x\\ud800\U0001f600"
 
 
 def test_hostile_texts_reach_the_files_as_text(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 
 from qfr.config import CellConfig, EngineKind, SuiteConfig
 from qfr.errors import ConfigError, did_you_mean
+from qfr.stats.intervals import Method
 from qfr.world import orders
 from qfr.world.base import World, suite_sha256
 
@@ -29,6 +30,7 @@ def check_cell(cell: CellConfig) -> None:
     """
     _among("suite.world", cell.suite.world, WORLDS)
     _among("report.vary", cell.report.vary, AXES)
+    _among("report.method", cell.report.method, tuple(Method))
     _among("engine.type_k", cell.engine.type_k, CACHE_TYPES)
     _among("engine.type_v", cell.engine.type_v, CACHE_TYPES)
     for key, value, low in (

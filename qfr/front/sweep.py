@@ -10,7 +10,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from qfr.config import CellConfig, Mode, TrackingConfig
-from qfr.errors import ConfigError, UserError
+from qfr.errors import ConfigError, TrackingError, UserError
 from qfr.front.compose import to_cell
 from qfr.front.exit_code import EXIT_CODE
 from qfr.front.grid import Grid, Point, Walk, build_grid, together, with_sweep
@@ -115,13 +115,13 @@ def register_sweep(grid: Grid, sweep: str, name: str) -> None:
     TrackingError
         The store cannot be had.
     """
+    from qfr.front.closing import planned
     from qfr.tracking.store import open_store
-    from qfr.tracking.sweep import PlannedCell, open_sweep
+    from qfr.tracking.sweep import open_sweep
 
     tracking = grid.cells[0].config.tracking
     store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
-    planned = [PlannedCell(cell.design.design_id, cell.name) for cell in grid.cells]
-    open_sweep(store, sweep, name=name, tags={}, planned=planned)
+    open_sweep(store, sweep, name=name, tags={}, planned=planned([cell.config for cell in grid.cells]))
 
 
 def job_overrides(walk: Walk, sweep: str) -> list[str]:
@@ -139,8 +139,12 @@ def _held(tracking: TrackingConfig, grid: Grid) -> tuple[Mapping[str, str], str]
     from qfr.tracking.search import finished_designs
     from qfr.tracking.store import peek_store
 
-    store = peek_store(tracking.uri, root, tracking.experiment)
-    if store is None:
-        return {}, f"no experiment {tracking.experiment!r} yet"
     designs = {id_ for cell in grid.cells for id_ in (cell.design.design_id, cell.design.clean_design_id)}
-    return finished_designs(store, designs), f"experiment {store.experiment!r} at {store.shown}"
+    try:
+        store = peek_store(tracking.uri, root, tracking.experiment)
+        if store is None:
+            return {}, f"no experiment {tracking.experiment!r} yet"
+        return finished_designs(store, designs), f"experiment {store.experiment!r} at {store.shown}"
+    except TrackingError as error:
+        # A plan is of use without the store; a run is not, and says so.
+        return {}, f"cannot be read: {error.where or 'tracking'}: {error.what}"

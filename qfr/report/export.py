@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from qfr.report.words import answers, overview
 
 #: Spreadsheets run a cell that begins with one of these as a formula.
 _FORMULA = re.compile(r"^[=+\-@\t\r]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _Plain = None | bool | int | float | str
 
 
@@ -58,15 +56,15 @@ def write_report(report: Report, out_dir: str | Path) -> ReportFiles:
         process_csv=folder / "process.csv",
         provenance_csv=folder / "provenance.csv",
     )
-    contrasts = printable(contrast_frame(report))
+    contrasts = contrast_frame(report)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_csv(contrasts, files.contrasts_csv)
         contrasts.to_parquet(files.contrasts_parquet, index=False)
         files.contrasts_json.write_text(report_json(report), encoding="utf-8")
-        _write_csv(printable(cell_frame(report)), files.cells_csv)
-        _write_csv(printable(process_frame(report)), files.process_csv)
-        _write_csv(printable(provenance_frame(report)), files.provenance_csv)
+        _write_csv(cell_frame(report), files.cells_csv)
+        _write_csv(process_frame(report), files.process_csv)
+        _write_csv(provenance_frame(report), files.provenance_csv)
         files.page.write_text(render_page(report), encoding="utf-8")
     except OSError as error:
         raise UserError(
@@ -100,26 +98,17 @@ def report_json(report: Report) -> str:
     return json.dumps(data, indent=1, allow_nan=False)
 
 
-def printable(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with lone surrogates spelled out, which no encoding can carry."""
-    return _mapped(frame, lambda text: _SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
-
-
 def spreadsheet_safe(text: str) -> str:
     """Return text that no spreadsheet runs as a formula: such text gets an apostrophe in front."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
 def _write_csv(frame: pd.DataFrame, path: Path) -> None:
-    _mapped(frame, spreadsheet_safe).to_csv(path, index=False, lineterminator="\n")
-
-
-def _mapped(frame: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
-    done = frame.copy()
-    for name in done.columns:
-        if pd.api.types.is_string_dtype(done[name]) or done[name].dtype == object:
-            done[name] = done[name].map(lambda value: change(value) if isinstance(value, str) else value)
-    return done
+    safe = frame.copy()
+    for name in safe.columns:
+        if pd.api.types.is_string_dtype(safe[name].dtype):
+            safe[name] = safe[name].map(spreadsheet_safe, na_action="ignore")
+    safe.to_csv(path, index=False, lineterminator="\n")
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, _Plain]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -15,11 +14,11 @@ from qfr.report.build import Report
 from qfr.report.figures import MARK_SIGNS, Panel, dark_of_light, panels, script
 from qfr.report.layout import Group, groups
 from qfr.report.notices import Notice, notices
+from qfr.report.tables import spelled
 from qfr.report.words import Answer, answers, overview
 
 #: A longer text is cut on the page; the files hold it whole.
 LONGEST_TEXT = 400
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def render_page(report: Report) -> str:
         plotly=script(),
         colours=json.dumps(dark_of_light()),
     )
-    return _SURROGATE.sub(_spelled, text)
+    return spelled(text)
 
 
 def page_of(report: Report) -> Page:
@@ -149,7 +148,3 @@ def _figure(group: Group) -> FigureView:
 
 def _asset(name: str) -> str:
     return files("qfr.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _spelled(found: re.Match[str]) -> str:
-    return f"\\u{ord(found.group()):04x}"

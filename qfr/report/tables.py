@@ -7,6 +7,7 @@ estimated; ``reason`` says why.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 import pandas as pd
@@ -18,6 +19,8 @@ from qfr.facts import CellFacts
 from qfr.report.build import Report
 from qfr.stats.multiplicity import benjamini_hochberg, holm
 
+_COUNTS = frozenset({"trial", "resamples", "seed", "episodes", "turns"})
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _Value = str | int | float | bool | None
 
 
@@ -27,28 +30,26 @@ def contrast_frame(report: Report) -> pd.DataFrame:
     ``sign_holm_p`` and ``sign_bh_p`` adjust the sign test over this report's contrasts of the same target and
     policy over all tasks.
     """
-    frame = pd.DataFrame([_contrast_row(contrast) for contrast in report.contrasts])
-    if frame.empty:
-        return frame
-    adjusted = _adjusted(report)
-    frame["sign_holm_p"] = [pair[0] for pair in adjusted]
-    frame["sign_bh_p"] = [pair[1] for pair in adjusted]
-    return _typed(frame)
+    rows = [
+        _contrast_row(contrast) | {"sign_holm_p": by_holm, "sign_bh_p": by_bh}
+        for contrast, (by_holm, by_bh) in zip(report.contrasts, _adjusted(report), strict=True)
+    ]
+    return _frame(rows)
 
 
 def cell_frame(report: Report) -> pd.DataFrame:
     """Return one row per cell, policy and family."""
-    return _typed(pd.DataFrame([_cell_row(summary) for summary in report.summaries]))
+    return _frame([_cell_row(summary) for summary in report.summaries])
 
 
 def process_frame(report: Report) -> pd.DataFrame:
     """Return one row per cell (clean passes included) and policy: how its episodes went."""
-    return _typed(pd.DataFrame([row for one in report.processes for row in _process_rows(one)]))
+    return _frame([row for one in report.processes for row in _process_rows(one)])
 
 
 def provenance_frame(report: Report) -> pd.DataFrame:
     """Return one row per cell: ids, digests, build, settings, code."""
-    return _typed(pd.DataFrame([_facts_row(facts) for facts in report.facts]))
+    return _frame([_facts_row(facts) for facts in report.facts])
 
 
 def metrics(report: Report) -> dict[str, float]:
@@ -66,6 +67,11 @@ def metrics(report: Report) -> dict[str, float]:
             if value is not None:
                 found[f"{name} {unit}"] = value
     return found
+
+
+def spelled(text: str) -> str:
+    """Return text with its lone surrogates as escapes, such as ``\\ud800``."""
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def _contrast_row(c: Contrast) -> dict[str, _Value]:
@@ -223,6 +229,26 @@ def _facts_row(facts: CellFacts) -> dict[str, _Value]:
     return {name: getattr(facts, name) for name in CellFacts.__dataclass_fields__ if name != "config"}
 
 
-def _typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Whole numbers with gaps stay whole numbers, text without a value stays missing."""
-    return frame.convert_dtypes(convert_floating=False)
+def _frame(rows: list[dict[str, _Value]]) -> pd.DataFrame:
+    """Give every column the type of its unit, so that a gap or an empty column changes no file's schema.
+
+    Lone surrogates, which neither Arrow nor UTF-8 can hold, are spelled out.
+    """
+    frame = pd.DataFrame(
+        [
+            {name: spelled(value) if isinstance(value, str) else value for name, value in row.items()}
+            for row in rows
+        ]
+    )
+    return frame.astype({name: _dtype(str(name), frame[name]) for name in frame.columns})
+
+
+def _dtype(name: str, column: pd.Series) -> str:
+    if name.endswith(("_points", "_rate", "_p")):
+        return "float64"
+    if name in _COUNTS or name.endswith(("_tasks", "_episodes", "_turns", "_calls", "_tokens")):
+        return "Int64"
+    kinds = {type(value) for value in column.dropna()}
+    if kinds == {bool}:
+        return "boolean"
+    return "Int64" if kinds == {int} else "string"

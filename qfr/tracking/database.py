@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import unquote
 
 import mlflow
 import sqlalchemy.exc
@@ -19,18 +20,8 @@ _PREFIX = "sqlite:///"
 
 
 def uri_of(path: Path) -> str:
-    """MLflow's URI of a database file.
-
-    Raises
-    ------
-    TrackingError
-        The path holds a character that the URI cannot.
-    """
-    if "?" in str(path):
-        raise TrackingError(
-            "a '?' in the folder's name cannot stand in a database address", where=str(path), hint="rename it"
-        )
-    return _PREFIX + str(path.absolute())
+    """MLflow's URI of a database file; of all characters only `%` and `?` mean something else in it."""
+    return _PREFIX + str(path.absolute()).replace("%", "%25").replace("?", "%3F")
 
 
 def path_of(uri: str) -> Path:
@@ -41,8 +32,8 @@ def path_of(uri: str) -> Path:
     TrackingError
         It names no file (an in-memory database would be lost).
     """
-    text = uri.removeprefix(_PREFIX)
-    if text == uri or not text or text.startswith(":memory:"):
+    text = unquote(uri.removeprefix(_PREFIX))
+    if not uri.startswith(_PREFIX) or not text or text.startswith(":memory:"):
         raise TrackingError(f"{uri!r} names no database file", hint="sqlite:////absolute/path/mlflow.db")
     return Path(text).absolute()
 
@@ -50,7 +41,7 @@ def path_of(uri: str) -> Path:
 def exists(uri: str) -> bool:
     """The database file is there and not empty."""
     path = path_of(uri)
-    return path.is_file() and path.stat().st_size > 0
+    return path.exists() and path.stat().st_size > 0
 
 
 def prepare(uri: str, artifacts: Path) -> None:
@@ -97,6 +88,8 @@ def check(uri: str) -> None:
         It is damaged, foreign, read-only, or of a newer or older MLflow.
     """
     path = path_of(uri)
+    if path.is_dir():
+        raise TrackingError("a folder stands where the database belongs", where=str(path), hint="rename it")
     if not os.access(path, os.R_OK | os.W_OK):
         raise TrackingError(
             "the database is read-only for this user", where=str(path), hint="mend its permissions"
