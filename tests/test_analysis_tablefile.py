@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qfr.analysis import contrasts
 from qfr.analysis.cells import summarize
 from qfr.analysis.contrasts import Options, contrast_table
 from qfr.analysis.levels import Axis
 from qfr.analysis.tablefile import parse_table, read_table
-from qfr.analysis.tablejson import to_json
+from qfr.analysis.tablejson import contrast_file, to_json
 from qfr.errors import TableError
 
 GOLDEN = Path(__file__).parent / "fixtures" / "golden.json"
@@ -141,6 +144,33 @@ def test_levels_without_an_order_are_refused_with_the_way_out() -> None:
         contrast_table(table.tables)
     assert caught.value.hint is not None
     assert "high to low" in caught.value.hint
+
+
+def test_a_file_is_contrasted_along_the_axes_that_it_has() -> None:
+    table = parse_table(text(levels=["bf16", "awq"], tables={"m/awq/P0": [1, 1, 1], "m/bf16/P1": [2, 2, 3]}))
+    assert contrast_file(table) == ()
+    assert contrast_file(table, Options(vary=Axis.prompt)) == ()
+    other = parse_table(
+        text(levels=["b", "a"], tables={"m/a/P0": [1, 1, 1], "n/a/P0": [2, 2, 3], "m/b/P0": [0, 0, 0]})
+    )
+    assert {(c.a, c.b) for c in contrast_file(other)} == {("b", "a")}
+    assert {(c.a, c.b, c.model, c.quant) for c in contrast_file(other, Options(vary=Axis.model))} == {
+        ("m", "n", None, "a")
+    }
+    with pytest.raises(TableError, match="no axis 'fault'"):
+        contrast_file(table, Options(vary=Axis.fault))
+
+
+def test_the_documented_example_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    shutil.copy(GOLDEN, tmp_path / "published.json")
+    monkeypatch.chdir(tmp_path)
+    example = textwrap.dedent((contrasts.__doc__ or "").split("::\n", 1)[1])
+    assert len([line for line in example.splitlines() if line.strip()]) == 20
+    exec(compile(example, "example", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "Llama P0 8 - 4 matched +20.2 points [+4.8, +39.3], n = 14 (unreliable" in printed
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def write_model(path: Path, model: TinyModel) -> Path:
 
 
 def _attention(writer: gguf.GGUFWriter, model: TinyModel) -> dict[str, tuple[int, ...]]:
-    width, inner, head = model.width, 2 * model.width, 16
+    width, inner, head = model.width, 2 * model.width, 32
     writer.add_head_count(width // head)
     writer.add_head_count_kv(width // head // 2)
     writer.add_feed_forward_length(inner)

@@ -1,16 +1,39 @@
-"""JSON output of `qfr contrast --json`."""
+"""What `qfr contrast` does with a table file: its contrasts, and the JSON of `qfr contrast --json`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 
 from qfr.analysis.cells import CellSummary
+from qfr.analysis.contrasts import Options, contrast_table
+from qfr.analysis.levels import Axis
 from qfr.analysis.results import Contrast
+from qfr.analysis.tablefile import ResultTable
 from qfr.analysis.targets import Target
+from qfr.errors import TableError
 
 _Plain = None | bool | int | float | str | list["_Plain"] | dict[str, "_Plain"]
 _HEADLINE = (Target.own, Target.matched, Target.full)
+
+
+def contrast_file(table: ResultTable, options: Options | None = None) -> tuple[Contrast, ...]:
+    """Contrast a table file along an axis; its own order of levels counts where presets are contrasted.
+
+    Raises
+    ------
+    TableError
+        If the axis is none that a table file has, or a level cannot be ordered.
+    """
+    chosen = options or Options()
+    if chosen.vary not in (Axis.quant, Axis.prompt, Axis.model):
+        raise TableError(
+            f"a table file has no axis {chosen.vary.value!r}", hint="use --vary quant, prompt or model"
+        )
+    if chosen.vary is Axis.quant and table.levels:
+        chosen = replace(chosen, order=table.levels)
+    return contrast_table(table.tables, chosen)
 
 
 def to_json(contrasts: Iterable[Contrast], cells: Iterable[CellSummary] = ()) -> str:

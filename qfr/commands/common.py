@@ -25,7 +25,9 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
     """How intervals are computed."""
     group = parser.add_argument_group("intervals")
-    group.add_argument("--method", default="exact", type=Method, choices=list(Method), help="of the bootstrap")
+    group.add_argument(
+        "--method", default="exact", type=Method, choices=list(Method), help="of the bootstrap"
+    )
     group.add_argument("--resamples", default=20_000, type=positive, help="montecarlo: number of resamples")
     group.add_argument("--seed", default=20260101, type=int, help="montecarlo: seed")
 

@@ -24,10 +24,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
     add_bootstrap(parser)
-    parser.add_argument("--vary", default=Axis.quant, type=Axis, choices=list(Axis), help="axis that is contrasted")
-    parser.add_argument("--policy", default=Policy.tolerant, type=Policy, choices=list(Policy), help="headline policy")
-    parser.add_argument("--policy-version", default=str(SCORER_VERSION), help="which logged scores (see qfr rescore)")
-    parser.add_argument("--out", type=Path, help="folder of the report (left out = <root>/reports/<sweep or all>)")
+    parser.add_argument(
+        "--vary", default=Axis.quant, type=Axis, choices=list(Axis), help="axis that is contrasted"
+    )
+    parser.add_argument(
+        "--policy", default=Policy.tolerant, type=Policy, choices=list(Policy), help="headline policy"
+    )
+    parser.add_argument(
+        "--policy-version", default=str(SCORER_VERSION), help="which logged scores (see qfr rescore)"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="folder of the report (left out = <root>/reports/<sweep or all>)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

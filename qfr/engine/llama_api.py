@@ -16,8 +16,8 @@ import llama_cpp.llama_cpp as c
 import numpy as np
 from numpy.typing import NDArray
 
-# enum ggml_log_level: one line per control token and graph input, thousands of them per load.
-_DEBUG = 1
+# enum ggml_log_level. Debug is left out: a line per control token and graph input, thousands per load.
+_DEBUG, _WARNING, _ERROR, _CONTINUED = 1, 3, 4, 5
 
 
 # The library has one log and keeps a bare pointer to its callback: the callback's owner must not be freed.
@@ -29,8 +29,8 @@ class LlamaLog:
 
     def __init__(self, sink: Callable[[str], None] | None = None, keep: int = 400) -> None:
         self._sink = sink
-        self._lines: deque[str] = deque(maxlen=keep)
-        self._open = ""
+        self._lines: deque[tuple[int, str]] = deque(maxlen=keep)
+        self._open, self._level = "", _DEBUG
         self._callback = c.llama_log_callback(self._receive)
 
     def _receive(self, level: int, text: bytes, _user_data: object) -> None:
@@ -39,8 +39,10 @@ class LlamaLog:
         piece = text.decode("utf-8", "replace")
         if self._sink is not None:
             self._sink(piece)
+        if level != _CONTINUED:
+            self._level = level
         *whole, self._open = (self._open + piece).split("\n")
-        self._lines.extend(line for line in whole if line.strip(" ."))
+        self._lines.extend((self._level, line) for line in whole if line.strip(" ."))
 
     def install(self) -> None:
         """Receive what llama.cpp logs from now on, in place of the log that was installed before."""
@@ -49,19 +51,19 @@ class LlamaLog:
 
     def lines(self) -> tuple[str, ...]:
         """The lines that were kept."""
-        return tuple(self._lines)
+        return tuple(line for _, line in self._lines)
 
     def errors(self) -> str:
-        """The last lines that tell of a failure, or simply the last lines."""
-        lines = list(self._lines)
-        telling = [
-            line for line in lines if re.search(r"error|fail|unknown|invalid|unable|exceed", line, re.I)
-        ]
-        return "\n".join(telling[-4:] or lines[-3:])
+        """The last lines logged as errors, else as warnings, else the last lines."""
+        for least in (_ERROR, _WARNING):
+            telling = [line for level, line in self._lines if level >= least]
+            if telling:
+                return "\n".join(telling[-4:])
+        return "\n".join(self.lines()[-3:])
 
     def search(self, pattern: str) -> re.Match[str] | None:
         """The last line that matches."""
-        for line in reversed(self._lines):
+        for line in reversed(self.lines()):
             if found := re.search(pattern, line):
                 return found
         return None

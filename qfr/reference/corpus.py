@@ -23,7 +23,7 @@ from qfr.records import FaultKind
 from qfr.reference.clauses import compose, draw_stance
 from qfr.reference.demonstration import Demonstrator, Message, answer_text
 from qfr.reference.policy import TABLES, Policy, obey
-from qfr.reference.tokenizer import ASSISTANT, END, PAD, SYSTEM, USER, Vocabulary
+from qfr.reference.template import ASSISTANT, END, PAD, SYSTEM, USER, Encoder
 from qfr.world.base import Task, sites
 from qfr.world.faults import ScheduledFault
 from qfr.world.orders import Ids, OrdersWorld, build
@@ -103,7 +103,7 @@ def token_kinds(text: str, starts: tuple[int, ...]) -> list[int]:
     return kinds
 
 
-def encode_body(vocabulary: Vocabulary, messages: tuple[Message, ...], learned: int) -> Body:
+def encode_body(vocabulary: Encoder, messages: tuple[Message, ...], learned: int) -> Body:
     """Encode messages by the chat template; the last `learned` assistant turns are learned (-1 = all)."""
     ids: list[int] = []
     rows: list[int] = []
@@ -190,7 +190,7 @@ class Corpus:
                 for message in self.episode(policy):
                     yield message.text
 
-    def batches(self, vocabulary: Vocabulary) -> Iterator[Arrays]:
+    def batches(self, vocabulary: Encoder) -> Iterator[Arrays]:
         """Shuffled batches without end."""
         pool: list[Arrays] = []
         while True:
@@ -205,7 +205,7 @@ class Corpus:
         ]
         return self._play(policy, kind)
 
-    def _draw_batches(self, vocabulary: Vocabulary) -> list[Arrays]:
+    def _draw_batches(self, vocabulary: Encoder) -> list[Arrays]:
         prompt, policy = self._draw()
         prefix = (SYSTEM, *vocabulary.encode(prompt).ids, END)
         sizes = self._sizes

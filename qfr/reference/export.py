@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from qfr.reference.model import Shape, Weights
-from qfr.reference.tokenizer import CONTROL, END, PAD, TEMPLATE, Vocabulary
+from qfr.reference.template import CONTROL, END, PAD, TEMPLATE
+from qfr.reference.tokenizer import Vocabulary
 
 _READERS = {"attn_norm": ("attn_q", "attn_k", "attn_v"), "ffn_norm": ("ffn_gate", "ffn_up")}
 # Which matrices read a norm's output.

@@ -6,34 +6,19 @@ to copy. A GGUF whose pre-tokenizer is missing or another one loads and tokenize
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-PAD, END, SYSTEM, USER, ASSISTANT = range(5)
-CONTROL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
-# Control tokens, in the order of their ids.
-
-TEMPLATE = (
-    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
+from qfr.errors import MachineryError
+from qfr.reference.template import CONTROL, Piece
 
 # llama.cpp's regular expression for the pre-tokenizer "qwen2".
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One encoded text."""
-
-    ids: tuple[int, ...]
-    starts: tuple[int, ...]
-    # Index of each token's first character in the text.
 
 
 class Vocabulary:
@@ -84,22 +69,22 @@ class Vocabulary:
     @property
     def merges(self) -> tuple[str, ...]:
         """Merges in order, as llama.cpp spells them: two parts with a blank between."""
-        import json
-
         learned = json.loads(self._tokenizer.to_str())["model"]["merges"]
         return tuple(pair if isinstance(pair, str) else " ".join(pair) for pair in learned)
 
     def encode(self, text: str) -> Piece:
-        """Token ids of a content; what looks like a control token is plain text."""
-        encoded = self._tokenizer.encode(_defuse(text), add_special_tokens=False)
+        """Token ids of a content.
+
+        Raises
+        ------
+        MachineryError
+            The text spells a control token, which this tokenizer would take for one.
+        """
+        if any(token in text for token in CONTROL):
+            raise MachineryError("a training text spells a control token", where="reference corpus")
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
         return Piece(tuple(encoded.ids), tuple(start for start, _ in encoded.offsets))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of token ids, control tokens left out."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
-
-
-def _defuse(text: str) -> str:
-    """The training texts spell no control token; a text that does is a mistake here."""
-    assert not any(token in text for token in CONTROL), "training text spells a control token"
-    return text

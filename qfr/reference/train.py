@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from qfr.reference.corpus import Arrays, Corpus, Kind, Sizes
-from qfr.reference.model import Batch, Shape, Weights, count, loss_and_hits, new_weights
+from qfr.reference.circuits import primed_weights
+from qfr.reference.model import Batch, Shape, Weights, count, loss_and_hits
 from qfr.reference.optimizer import Optimizer
 from qfr.reference.tokenizer import Vocabulary
 
@@ -32,12 +33,12 @@ class Recipe:
     seed: int
     steps: int
     vocabulary: int = 1024
-    muon_rate: float = 0.02
-    adam_rate: float = 0.003
+    muon_rate: float = 0.008
+    adam_rate: float = 0.0015
     decay: float = 0.01
-    warmup: int = 60
+    warmup: int = 40
     # Steps.
-    cooldown: float = 0.4
+    cooldown: float = 0.6
     # Share of the steps in which the rate falls linearly to zero.
 
     def scale(self, step: int) -> float:
@@ -108,7 +109,7 @@ def train(recipe: Recipe, prompts: dict[str, str], out: Path, *, resume: Path | 
     vocabulary = Vocabulary.train(corpus.texts(400), recipe.vocabulary)
     vocabulary.save(out / "tokenizer.json")
     shape = Shape(recipe.arch, vocabulary.size)
-    weights = new_weights(shape, torch.Generator().manual_seed(recipe.seed))
+    weights = primed_weights(shape, torch.Generator().manual_seed(recipe.seed))
     start = 0
     if resume is not None:
         kept = torch.load(resume, weights_only=True)
@@ -161,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arch", choices=("llama", "qwen2"), required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2800)
     parser.add_argument("--prompts", type=Path, default=Path("prompts"), help="folder of P0.md ... P4.md")
     parser.add_argument("--resume", type=Path, default=None, help="checkpoint to go on from")
     given = parser.parse_args(arguments)

@@ -10,7 +10,7 @@ from mlflow.exceptions import MlflowException
 
 from qfr.errors import TrackingError
 from qfr.tracking.environment import redact
-from qfr.tracking.store import Store
+from qfr.tracking.store import Store, guard
 
 
 def read_artifact(store: Store, run_id: str, artifact_uri: str, name: str) -> bytes:
@@ -57,3 +57,9 @@ def _local_folder(store: Store, run_id: str, artifact_uri: str) -> Path | None:
         if moved.is_dir():
             return moved
     return folder
+
+
+def list_artifacts(store: Store, run_id: str, folder: str) -> tuple[str, ...]:
+    """Paths of the artifacts in a folder of a run; empty when there is none."""
+    with guard(store.shown, store.tracking_uri):
+        return tuple(item.path for item in store.client.list_artifacts(run_id, folder))

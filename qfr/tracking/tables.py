@@ -143,7 +143,7 @@ def read_parquet(data: bytes | str, *, where: str, log_sha256: str) -> pa.Table:
 
 
 def to_frame(table: pa.Table) -> pd.DataFrame:
-    """As pandas. Columns without nulls have plain types; in the others a missing index stays missing (Int32)."""
+    """As pandas. Columns without nulls have plain types; elsewhere a missing index stays missing (Int32)."""
     return pd.DataFrame(table.to_pandas(types_mapper={pa.int32(): pd.Int32Dtype()}.get))
 
 

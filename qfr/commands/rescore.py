@@ -1,0 +1,75 @@
+"""Compute scores and the clean screen anew, from the episode logs alone.
+
+Loads no model and no llama.cpp; the GGUF files may be gone. The new table stands beside the old ones as
+scores/<policy>@<version>.parquet and is never written over; `qfr report --policy-version VERSION` reads it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from rich.table import Table
+
+from qfr.commands.common import add_store, existing_store, experiments, positive
+from qfr.errors import ConfigError
+from qfr.front.show import console
+from qfr.records import FaultKind, Policy
+from qfr.scoring import SCORER_VERSION
+from qfr.tracking.reader import read_cells
+from qfr.tracking.rescoring import Rescored, rescore
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_store(parser)
+    parser.add_argument(
+        "--policy",
+        type=Policy,
+        choices=list(Policy),
+        action="append",
+        help="may be repeated (left out = both)",
+    )
+    parser.add_argument(
+        "--policy-version", default=str(SCORER_VERSION), help="name of the new scores: letters, digits, - . _"
+    )
+    parser.add_argument(
+        "--ep-min-calls", default=2, type=positive, help="EP: calls of the dead tool before a report counts"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Rescore every finished cell that the options name."""
+    version = arguments.policy_version
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", version):
+        raise ConfigError(
+            f"--policy-version {version!r} is no plain name", hint="letters, digits, '-', '.', '_'"
+        )
+    store = existing_store(arguments)
+    reading = read_cells(
+        store, experiments=experiments(arguments), condition=arguments.filter, sweep=arguments.sweep
+    )
+    done = [
+        rescore(store, cell, policy, version, ep_min_calls=arguments.ep_min_calls)
+        for cell in reading.cells
+        for policy in arguments.policy or list(Policy)
+    ]
+    console().print(_table(done, version))
+    return 0
+
+
+def _table(done: list[Rescored], version: str) -> Table:
+    table = Table(title=f"Scores of version {version}", title_justify="left", title_style="bold")
+    for name in ("cell", "policy", "episodes", "successes", "certified", "table"):
+        table.add_column(name, justify="right" if name in ("episodes", "successes", "certified") else "left")
+    for one in done:
+        clean = one.cell.facts.fault == FaultKind.none
+        table.add_row(
+            one.cell.facts.name,
+            str(one.policy),
+            str(one.episodes),
+            str(one.successes),
+            str(one.successes) if clean else "",
+            f"{one.artifact} ({'new' if one.new else 'stood there already'})",
+        )
+    return table
