@@ -45,7 +45,14 @@ class Rooms:
             GoldCall("find_room", canonical({"building": building}), ()),
             GoldCall("count_seats", canonical({"room": f"r{i}"}), (0,)),
         )
-        return Task(f"t{i}", "only", f"Seats in {building}?", tuple(t.name for t in self._tools), gold, Decimal(10 * i + 7))
+        return Task(
+            f"t{i}",
+            "only",
+            f"Seats in {building}?",
+            tuple(t.name for t in self._tools),
+            gold,
+            Decimal(10 * i + 7),
+        )
 
     def tool(self, name: str) -> Tool | None:
         return next((tool for tool in self._tools if tool.name == name), None)
@@ -197,10 +204,14 @@ def test_budgets_end_an_episode() -> None:
         return turn("find_room", building="nowhere")
 
     rules = Rules(ExecutorKind.tolerant, 12, 3, 160, "down", "", 0)
-    episode = Episodes(ScriptedEngine(lost), Rooms(), "", rules).play("c", Rooms().tasks[0], FaultKind.none, None)
+    episode = Episodes(ScriptedEngine(lost), Rooms(), "", rules).play(
+        "c", Rooms().tasks[0], FaultKind.none, None
+    )
     assert (episode.ending, episode.errors, len(episode.turns)) == (Ending.out_of_errors, 4, 4)
     rules = Rules(ExecutorKind.tolerant, 2, 3, 160, "down", "", 0)
-    episode = Episodes(ScriptedEngine(lost), Rooms(), "", rules).play("c", Rooms().tasks[0], FaultKind.none, None)
+    episode = Episodes(ScriptedEngine(lost), Rooms(), "", rules).play(
+        "c", Rooms().tasks[0], FaultKind.none, None
+    )
     assert (episode.ending, len(episode.turns)) == (Ending.out_of_steps, 2)
 
 
@@ -211,7 +222,9 @@ def test_strict_feedback_answers_instead_of_repairing() -> None:
         return turn("submit", seats=7)
 
     rules = Rules(ExecutorKind.strict_feedback, 12, 10, 160, "down", "", 0)
-    episode = Episodes(ScriptedEngine(wordy), Rooms(), "", rules).play("c", Rooms().tasks[0], FaultKind.none, None)
+    episode = Episodes(ScriptedEngine(wordy), Rooms(), "", rules).play(
+        "c", Rooms().tasks[0], FaultKind.none, None
+    )
     assert [turn.observation.ok for turn in episode.turns] == [False, True]
     assert episode.errors == 1
     assert score(episode, Policy.tolerant).success

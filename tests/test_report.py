@@ -106,6 +106,17 @@ def test_overview_counts_and_says_when_nothing_is_estimable(golden: Report) -> N
         assert "so no fault was injected anywhere" in text
 
 
+def test_a_cell_without_certified_tasks_stands_beside_others() -> None:
+    none: list[int | None] = [None] * 20
+    report = build_report(logged_pair("Q8_0", [2] * 20) + logged_pair("Q4_K_M", none))
+    page = render_page(report)
+    own, _, full = panels(groups(report, "tolerant")[0])
+    assert json.loads(own.spec)["layout"]["annotations"][0]["text"] == "not estimable"
+    assert "annotations" not in json.loads(full.spec)["layout"]
+    assert "no certified task with a delivered fault at Q4_K_M" in page
+    assert "Q8_0 is ahead of Q4_K_M under P0 (full pipeline)." in page
+
+
 def test_no_cells_and_one_level_are_reports_too(tmp_path: Path) -> None:
     empty = build_report([])
     assert overview(empty) == ("No finished cell was found.",)
@@ -131,7 +142,7 @@ def titles(report: Report) -> dict[str, str]:
 
 def test_few_certified_tasks_are_a_warning_and_no_filter(golden: Report) -> None:
     found = titles(golden)
-    assert "Qwen q4_k_m P0 et (tolerant): 5 of 20" in found["Fewer than 8 certified tasks"]
+    assert "Qwen q4_k_m P0 et: tolerant 5 of 20, strict 5 of 20" in found["Fewer than 8 certified tasks"]
     assert "Llama q8_0" not in found["Fewer than 8 certified tasks"]
     assert "Intervals that are too short" in found
     assert "degenerate" in found["Intervals that are too short"]

@@ -61,7 +61,7 @@ def test_a_default_system_message_does_not_make_a_template_fold() -> None:
     text = (
         "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nBe kind<|im_end|>\n{% endif %}" + CHATML
     )
-    assert markup(text) == markup(CHATML).__class__(**{**vars(markup(CHATML)), "sha256": markup(text).sha256})
+    assert markup(text) == replace(markup(CHATML), sha256=markup(text).sha256)
 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
@@ -122,11 +122,11 @@ def test_templates_cannot_leave_the_sandbox(text: str) -> None:
 
 
 def test_thoughts_of_earlier_turns_may_be_dropped() -> None:
-    """The assistant's text is continued token by token, so what a template would make of it does not matter."""
-    text = CHATML.replace(
-        "message['content']",
-        "(message['content'].split('</think>')[-1] if message['role'] == 'assistant' else message['content'])",
+    """The assistant's text is continued token by token: what a template would make of it does not matter."""
+    kept = (
+        "message['content'].split('</think>')[-1] if message['role'] == 'assistant' else message['content']"
     )
+    text = CHATML.replace("message['content']", f"({kept})")
     assert markup(text).before_observation == markup(CHATML).before_observation
 
 

@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 
 from qfr.canonical import sha256_hex
+from qfr.config import Traces
 from qfr.errors import LogError, TrackingError
 from qfr.facts import CellFacts
 from qfr.journal import log_bytes
@@ -69,7 +70,7 @@ def log_pair(store: Store, sweep: str | None = None) -> tuple[RunHandle, RunHand
     return clean, log_cell(store, cell(FAULT, BUILT.faulted), sweep)
 
 
-# --- one cell there and back ---------------------------------------------------------------------------------
+# --- one cell there and back ----------------------------------------------------------------------------
 
 
 def test_a_cell_there_and_back(store: Store) -> None:
@@ -145,7 +146,7 @@ def test_a_log_does_not_depend_on_the_order_of_playing(store: Store) -> None:
     assert files[:3] == files[3:]
 
 
-# --- killed, failed, repeated ----------------------------------------------------------------------------------
+# --- killed, failed, repeated ---------------------------------------------------------------------------
 
 
 class Killed(BaseException):
@@ -160,7 +161,7 @@ def test_a_crash_while_logging_gives_one_complete_run(
     finished = cell(FAULT, BUILT.faulted)
     handle = start_cell(store, FAULT, None)
 
-    def die(*args: object, **kwargs: object) -> None:
+    def die(*_: object, **__: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patched:
@@ -230,7 +231,7 @@ def test_a_full_disk_is_said_and_the_cell_can_be_logged_later(
 ) -> None:
     handle = start_cell(store, CLEAN, None)
 
-    def full(*args: object) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
@@ -242,7 +243,7 @@ def test_a_full_disk_is_said_and_the_cell_can_be_logged_later(
     assert list(find_finished(store, [CLEAN.cell_id])) == [CLEAN.cell_id]
 
 
-# --- joining, duplicates, damage -------------------------------------------------------------------------------
+# --- joining, duplicates, damage ------------------------------------------------------------------------
 
 
 def test_the_clean_run_is_found_whatever_the_filter_says(store: Store) -> None:
@@ -353,7 +354,7 @@ def _artifact(store: Store, handle: RunHandle, name: str) -> Path:
     return store.root / "artifacts" / store.experiment / handle.run_id / "artifacts" / name
 
 
-# --- sweeps ----------------------------------------------------------------------------------------------------
+# --- sweeps ---------------------------------------------------------------------------------------------
 
 
 def test_a_sweep_is_opened_once_and_keeps_its_plan(store: Store) -> None:
@@ -403,7 +404,7 @@ def test_more_runs_than_one_page_are_found(store: Store, monkeypatch: pytest.Mon
     assert len(finished_designs(store, many)) == 21
 
 
-# --- over HTTP ---------------------------------------------------------------------------------------------------
+# --- over HTTP ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -464,7 +465,7 @@ def test_everything_over_a_real_server(server: str, tmp_path: Path, monkeypatch:
     assert read_episodes(store, read) == BUILT.faulted
     assert finished_designs(store, [FAULT.design_id]) == {FAULT.design_id: "FINISHED"}
     shutil.rmtree(tmp_path / "served")
-    with pytest.raises(TrackingError, match="artifact episodes.parquet is missing"):
+    with pytest.raises(TrackingError, match=r"artifact episodes\.parquet is missing"):
         read_cells(store)
 
 
@@ -478,3 +479,20 @@ def test_faults_of_every_kind_share_one_clean_run(store: Store) -> None:
     assert {c.clean.run_id for c in cells if c.clean is not None} == {clean.run_id}
     assert cells[0].metrics["tolerant.reported_after"] == 2 + 2 + 1
     assert cells[2].metrics["tolerant.requeried"] == 2 + 2 + 1
+
+
+# --- traces ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*Any type hint is inferred:UserWarning")  # MLflow, of its own code
+@pytest.mark.parametrize(("which", "wanted"), [(Traces.all, 8), (Traces.failures, 2)])
+def test_traces_are_written_counted_and_not_doubled(store: Store, which: Traces, wanted: int) -> None:
+    finished = dataclasses.replace(cell(FAULT, BUILT.faulted), traces=which)
+    handle = log_cell(store, finished)
+    finish_cell(store, handle, finished)
+    found = store.client.search_traces(locations=[store.experiment_id], run_id=handle.run_id)
+    assert len(found) == wanted
+    assert store.client.get_run(handle.run_id).data.tags["qfr.traces"] == f"{wanted} of {wanted}"
+    trace = next(t for t in found if t.info.tags["qfr.episode"] == "shipping-01 et site 2")
+    spans = {(span.name, str(span.span_type)) for span in trace.data.spans}
+    assert {("turn 0", "LLM"), ("get_order", "TOOL"), ("shipping-01 et site 2", "AGENT")} <= spans

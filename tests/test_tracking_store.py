@@ -38,6 +38,8 @@ def _open_and_log(job: tuple[str, int]) -> str:
 
 def test_eight_processes_create_one_store_together(tmp_path: Path) -> None:
     root = str(tmp_path / "mlruns")
+    Path(root).mkdir()
+    (Path(root) / "mlflow.db").touch()  # An empty file is taken for none.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["qfr.tracking.store"])  # MLflow is imported once, not eight times.
     with context.Pool(8) as pool:
@@ -147,11 +149,9 @@ def test_a_wrong_database_is_refused(migrated_database: Path, tmp_path: Path, wh
         assert "mlflow.db" in str(caught.value)
 
 
-def test_an_empty_file_is_taken_for_no_database(tmp_path: Path, migrated_database: Path) -> None:
+def test_an_empty_file_is_taken_for_no_database(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").touch()
     assert peek_store(None, tmp_path, "qfr") is None
-    assert open_store(None, tmp_path, "qfr").experiment == "qfr"
-    assert migrated_database.exists()
 
 
 def test_a_deleted_experiment_is_said_with_the_way_back(store: Store) -> None:

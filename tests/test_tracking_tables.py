@@ -234,7 +234,7 @@ def test_long_values_become_artifacts_and_are_never_cut() -> None:
     assert all(len(value) <= 8000 for value in stored.tags.values())
     assert stored.params["config.odd key ___"] == "[1,2]"
     assert load_facts(stored.params, stored.tags, where="run r", fetch=stored.files.__getitem__) == facts
-    with pytest.raises(TrackingError, match=r"facts/config\.txt is not the one"):
+    with pytest.raises(TrackingError, match=r"facts/\w+\.txt is not the one"):
         load_facts(stored.params, stored.tags, where="run r", fetch=lambda _: b"another")
 
 

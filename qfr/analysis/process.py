@@ -8,7 +8,7 @@ import pandas as pd
 
 from qfr.analysis.frames import Cell, cell_key, score_column
 from qfr.analysis.targets import CellKey
-from qfr.records import Channel, Ending, Policy
+from qfr.records import Channel, Ending, FaultKind, Policy
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def process(cell: Cell) -> Process:
         channels=tuple(
             Count(str(channel), int(frame[f"errors_{channel.value}"].sum())) for channel in Channel
         ),
-        faults=_faults(frame),
+        faults=() if cell.facts.fault == FaultKind.none else _faults(frame),
         answers=tuple(_answers(frame, policy) for policy in Policy),
         tokens_generated=int(frame["tokens_out"].sum()),
         control_texts=int(frame["control_text"].sum()),
@@ -86,12 +86,9 @@ def process(cell: Cell) -> Process:
 
 
 def _faults(frame: pd.DataFrame) -> tuple[Count, ...]:
-    scheduled = frame["site"].notna()
-    if not scheduled.any():
-        return ()
     states = ("fired", "witnessed", "retried", "recovered")
     return (
-        Count("scheduled", int(scheduled.sum())),
+        Count("scheduled", len(frame)),
         *(Count(state, int(frame[state].notna().sum())) for state in states),
     )
 

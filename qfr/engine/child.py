@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 _LOG_BYTES = 1 << 18
-_LOG_LINES = 12
+_LOG_LINES = 20
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -46,7 +46,8 @@ def describe_exit(code: int) -> str:
 def last_lines(log: Path, count: int = _LOG_LINES) -> str:
     """The last lines of a log file."""
     lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-    return "\n".join(line for line in lines[-count:] if line.strip())
+    telling = [line for line in lines if line.strip() and not line.startswith("Extension modules:")]
+    return "\n".join(telling[-count:])
 
 
 class BoundedLog:

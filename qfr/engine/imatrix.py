@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFReader
 
-from qfr.engine.llama_api import ImportanceRow
+from qfr.engine.llama_api import ImportanceMatrix, ImportanceRow
 from qfr.errors import ModelFileError
 
 _SUMS, _COUNTS = ".in_sum2", ".counts"
 
 
-def read_imatrix(path: Path) -> tuple[ImportanceRow, ...]:
-    """Rows of an importance matrix in either of llama.cpp's formats.
+def read_imatrix(path: Path) -> ImportanceMatrix:
+    """An importance matrix in either of llama.cpp's formats.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def read_imatrix(path: Path) -> tuple[ImportanceRow, ...]:
         raise ModelFileError(f"is no importance matrix: {error}", where=str(path)) from None
     if not rows:
         raise ModelFileError("is no importance matrix: it names no tensors", where=str(path))
-    return rows
+    return ImportanceMatrix(path.name, rows)
 
 
 def _from_gguf(path: Path) -> tuple[ImportanceRow, ...]:

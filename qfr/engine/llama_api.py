@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,6 +134,15 @@ class ImportanceRow:
     # Mean squared activations, shape (experts * columns,).
 
 
+@dataclass(frozen=True)
+class ImportanceMatrix:
+    """Importance of a model's tensors."""
+
+    name: str
+    # Name of its file, recorded in what is quantized with it.
+    rows: tuple[ImportanceRow, ...]
+
+
 def quantize(
     source: Path,
     target: Path,
@@ -141,20 +150,33 @@ def quantize(
     *,
     threads: int,
     allow_requantize: bool,
-    rows: Sequence[ImportanceRow],
+    matrix: ImportanceMatrix | None,
 ) -> int:
     """Write `target` from `source` with llama.cpp's own quantizer; its return code (0 = done)."""
     parameters = c.llama_model_quantize_default_params()
     parameters.ftype = ftype
     parameters.nthread = threads
     parameters.allow_requantize = allow_requantize
-    # A list of rows that ends with an empty name; `arrays` keeps the buffers alive during the call.
-    arrays = [np.ascontiguousarray(row.values, dtype=np.float32) for row in rows]
-    table = (c.llama_model_imatrix_data * (len(rows) + 1))()
-    for entry, row, array in zip(table, rows, arrays, strict=False):
-        entry.name = row.tensor.encode()
-        entry.data = array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-        entry.size = array.size
-    if rows:
+    if matrix is not None:
+        # A table of rows that ends with an empty name; `arrays` keeps the buffers alive during the call.
+        arrays = [np.ascontiguousarray(row.values, dtype=np.float32) for row in matrix.rows]
+        table = (c.llama_model_imatrix_data * (len(arrays) + 1))()
+        for entry, row, array in zip(table, matrix.rows, arrays, strict=False):
+            entry.name = row.tensor.encode()
+            entry.data = array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+            entry.size = array.size
+        overrides = _imatrix_metadata(matrix)
         parameters.imatrix = ctypes.cast(table, ctypes.POINTER(c.llama_model_imatrix_data))
+        parameters.kv_overrides = ctypes.cast(overrides, ctypes.POINTER(c.llama_model_kv_override))
     return int(c.llama_model_quantize(bytes(source), bytes(target), ctypes.byref(parameters)))
+
+
+def _imatrix_metadata(matrix: ImportanceMatrix) -> ctypes.Array[c.llama_model_kv_override]:
+    """The keys by which llama.cpp's own tool marks a file made with an importance matrix."""
+    # A text field holds 128 bytes, the closing zero included.
+    name = c.llama_model_kv_override_value(val_str=matrix.name.encode("utf-8", "replace")[:127])
+    count = c.llama_model_kv_override_value(val_i64=len(matrix.rows))
+    return (c.llama_model_kv_override * 3)(
+        c.llama_model_kv_override(c.LLAMA_KV_OVERRIDE_TYPE_STR, b"quantize.imatrix.file", name),
+        c.llama_model_kv_override(c.LLAMA_KV_OVERRIDE_TYPE_INT, b"quantize.imatrix.entries_count", count),
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -28,6 +29,8 @@ from qfr.errors import ModelFileError, did_you_mean
 _RECIPE = 1
 # Threads of the quantizer. The bytes do not depend on it; fixed all the same.
 _THREADS = 2
+# Outcome code for an importance matrix that cannot be read.
+BAD_IMATRIX = -1
 _PLAIN_TYPES = frozenset({"F32", "F16", "BF16"})
 
 
@@ -36,7 +39,7 @@ class Outcome:
     """What the quantizer's process reports."""
 
     code: int
-    # llama.cpp's return code, 0 = done.
+    # llama.cpp's return code, 0 = done; BAD_IMATRIX before it was called.
     fallbacks: tuple[str, ...]
     # "Q4_K to Q5_0", one per tensor.
     message: str
@@ -164,7 +167,9 @@ def _make(
 
 
 def _failure(source: Path, quant: QuantConfig, outcome: Outcome) -> ModelFileError:
-    if "importance matrix" in outcome.message or "imatrix" in outcome.message:
+    if outcome.code == BAD_IMATRIX:
+        return ModelFileError(outcome.message, where=f"quant.imatrix={quant.imatrix}")
+    if re.search("requires an (imatrix|importance matrix)", outcome.message):
         return ModelFileError(
             f"{quant.preset} needs an importance matrix",
             where=str(source),

@@ -12,7 +12,7 @@ from pathlib import Path
 from qfr.engine import child
 from qfr.engine.imatrix import read_imatrix
 from qfr.engine.llama_api import LlamaLog, ftype_of, quantize
-from qfr.engine.quantize import Outcome
+from qfr.engine.quantize import BAD_IMATRIX, Outcome
 from qfr.errors import ModelFileError
 
 _FALLBACK = re.compile(r"required for type\s+(\S+?)\) -> falling back to\s+(\S+)")
@@ -24,12 +24,12 @@ def run(source: Path, target: Path, preset: str, threads: int, imatrix: Path | N
     if number is None:
         return Outcome(1, (), f"unknown preset {preset}")
     try:
-        rows = () if imatrix is None else read_imatrix(imatrix)
+        matrix = None if imatrix is None else read_imatrix(imatrix)
     except ModelFileError as error:
-        return Outcome(1, (), str(error))
+        return Outcome(BAD_IMATRIX, (), error.what)
     log = LlamaLog(keep=100_000)
     log.install()
-    code = quantize(source, target, number, threads=threads, allow_requantize=True, rows=rows)
+    code = quantize(source, target, number, threads=threads, allow_requantize=True, matrix=matrix)
     found = [_FALLBACK.search(line) for line in log.lines()]
     fallbacks = tuple(f"{hit.group(1).upper()} to {hit.group(2).upper()}" for hit in found if hit)
     return Outcome(code, fallbacks, "" if code == 0 else log.errors())

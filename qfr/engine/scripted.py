@@ -13,7 +13,7 @@ from qfr.errors import EngineError
 from qfr.records import Generation, StopReason
 
 Policy = Callable[[str, str, tuple[tuple[str, str], ...]], str]
-# From system message, task message and turns so far, as (assistant text, observation), to the next turn's text.
+# From the system message, the task message and the turns so far (text, observation) to the next turn's text.
 
 # Words, digits and marks, one token each; blanks belong to what follows them.
 _TOKEN = re.compile(r"\s*(?:[^\W\d_]+|\d|[\W_])|\s+")

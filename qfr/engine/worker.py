@@ -122,6 +122,11 @@ class WorkerEngine:
         """The worker's process id."""
         return self._process.pid
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether a question was broken off, so that the worker cannot be asked again."""
+        return self._busy
+
     def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
         """Open an episode's transcript and generate its first turn."""
         return self._ask(Begin(system, task, max_tokens, forced), Generation)

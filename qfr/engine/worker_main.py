@@ -51,7 +51,7 @@ def main(descriptor: int, parent: int) -> None:
     """Run the worker's side of the pipe."""
     child.outlive_signals_not_parent(parent)
     # A crash in llama.cpp leaves the Python stack in the log; an abort of its own has printed its reason.
-    faulthandler.enable(sys.stderr)
+    faulthandler.enable(sys.stderr, all_threads=False)
     _serve(Connection(descriptor), child.BoundedLog(sys.stderr.fileno()))
 
 

@@ -35,7 +35,10 @@ def primed_weights(shape: Shape, generator: torch.Generator) -> Weights:
     for name, tensor in weights.items():
         if name.endswith(".bias"):
             tensor.mul_(0.2)
-        elif name.endswith("ffn_down.weight") or name in ("blk.2.attn_output.weight", "blk.3.attn_output.weight"):
+        elif name.endswith("ffn_down.weight") or name in (
+            "blk.2.attn_output.weight",
+            "blk.3.attn_output.weight",
+        ):
             tensor.mul_(0.3)
     head, width = shape.head, shape.width
     basis = _orthogonal(width - 1, 3 * head, generator)

@@ -8,6 +8,7 @@ can learn what a prompt means and not only which prompt it is.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -75,11 +76,18 @@ OPENINGS = (
     "Answer the question about an order by using the tools.",
     "You are a careful assistant for the order desk.",
 )
-TOOL_HEADS = ("Tools:", "You have these tools:", "You can call these tools:", "Available tools:", "The tools are:")
+TOOL_HEADS = (
+    "Tools:",
+    "You have these tools:",
+    "You can call these tools:",
+    "Available tools:",
+    "The tools are:",
+)
 STRICT_FORMAT = (
     "Every reply is exactly one JSON object and nothing else: {form}",
     "Reply with one JSON object per turn and no other text, in the form {form}.",
-    "In each turn you write a single JSON object, {form}, and the system shows you the tool's result as an observation.",
+    "In each turn you write a single JSON object, {form}, and the system shows you the tool's result as an"
+    " observation.",
     "Reply with exactly one JSON object: {form} Write nothing before or after the object.",
     "One JSON object per turn. Nothing else. Format: {form}",
     "Each turn is one JSON object of the form {form} and no other text.",
@@ -101,7 +109,8 @@ RETRY = (
     "Retry failed calls.",
 )
 ATTEMPTS = (
-    "Attempt a failing call at least {more} more before you declare the tool permanently unavailable; only then call report_failure.",
+    "Attempt a failing call at least {more} more before you declare the tool permanently unavailable; only"
+    " then call report_failure.",
     "Make a failing call at least {more} more before you give it up.",
     "Give a tool up only after you have repeated the call {more}.",
 )
@@ -169,6 +178,28 @@ def tool_lines() -> str:
     return "\n".join(f"- {tool.signature}: {DOCS[tool.name]}" for tool in COMMON)
 
 
+def drop_retry(text: str) -> str:
+    """A composed prompt without its retry rule, all else kept (numbered rules are renumbered)."""
+    for wording in RETRY:
+        if wording not in text:
+            continue
+        lines = text.split("\n")
+        kept = [line for line in lines if re.sub(r"^[0-9]+\. ", "", line) != wording]
+        if len(kept) == len(lines):
+            return (
+                text.replace(f" {wording}", "", 1)
+                if f" {wording}" in text
+                else text.replace(f"{wording} ", "", 1)
+            )
+        number = 0
+        for i, line in enumerate(kept):
+            if re.match(r"[0-9]+\. ", line):
+                number += 1
+                kept[i] = re.sub(r"^[0-9]+", str(number), line)
+        return "\n".join(kept)
+    return text
+
+
 def draw_stance(rng: Generator) -> Stance:
     """A combination that training may see."""
     while True:
@@ -212,9 +243,15 @@ def compose(stance: Stance, rng: Generator) -> str:
     later.extend({pick(FILLERS) for _ in range(int(rng.integers(0, 3)))})
     later.sort()
     rules.extend(later[i] for i in rng.permutation(len(later)))
-    head = f"{pick(OPENINGS)}\n\n{pick(TOOL_HEADS)}" if rng.random() < 0.3 else f"{pick(OPENINGS)} {pick(TOOL_HEADS)}"
+    head = (
+        f"{pick(OPENINGS)}\n\n{pick(TOOL_HEADS)}"
+        if rng.random() < 0.3
+        else f"{pick(OPENINGS)} {pick(TOOL_HEADS)}"
+    )
     parts = [f"{head}\n{tool_lines()}"]
-    example = EXAMPLE.format(order=f"O-000{int(rng.integers(1, 10))}", customer=f"C-000{int(rng.integers(1, 10))}")
+    example = EXAMPLE.format(
+        order=f"O-000{int(rng.integers(1, 10))}", customer=f"C-000{int(rng.integers(1, 10))}"
+    )
     layout = rng.random()
     if layout < 0.34:
         parts.append(" ".join(rules))

@@ -15,9 +15,9 @@ from decimal import Decimal
 from enum import IntEnum
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
+from qfr.canonical import Json
 from qfr.protocol import observe_record
 from qfr.records import FaultKind
 from qfr.reference.clauses import compose, draw_stance
@@ -233,7 +233,7 @@ class Corpus:
         order = made.gold_calls[0].arguments[len('{"order_id":"') : -2]
         customer = made.gold_calls[1].arguments[len('{"customer_id":"') : -2]
         tier = made.gold_calls[2].arguments[len('{"tier":"') : -2]
-        records: list[dict[str, object]] = [
+        records: list[dict[str, Json]] = [
             {"order_id": order, "customer_id": customer, "subtotal": subtotal},
             {"tier": tier, "percent": percent},
         ]
@@ -242,7 +242,7 @@ class Corpus:
             records.append({"region": region, "fee": fee})
         shares = policy.expression[fee is not None]
         form = ("quoted" if policy.quoted else "bare") if rng.random() < shares else "literal"
-        seen = tuple(Message(False, observe_record(record, injected=False).text) for record in records)  # type: ignore[arg-type]
+        seen = tuple(Message(False, observe_record(record, injected=False).text) for record in records)
         return (*seen, Message(True, answer_text(subtotal, percent, fee, form)))
 
     def quit_drill(self, policy: Policy) -> tuple[Message, ...]:
@@ -250,7 +250,11 @@ class Corpus:
         while True:
             messages = self._play(policy, FaultKind.et)
             for i, message in enumerate(messages):
-                if not message.assistant and '"ok": false' in message.text and "unknown_tool" not in message.text:
+                if (
+                    not message.assistant
+                    and '"ok": false' in message.text
+                    and "unknown_tool" not in message.text
+                ):
                     return (messages[0], messages[i - 1], message, messages[i + 1])
 
     def _play(self, policy: Policy, kind: FaultKind) -> tuple[Message, ...]:

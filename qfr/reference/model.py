@@ -111,7 +111,7 @@ def rotary(shape: Shape, length: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, halves: bool) -> torch.Tensor:
-    """Rotate (N, heads, head) by positions (N, head/2). llama: adjacent pairs; qwen2: first with second half."""
+    """Rotate (N, heads, head) by (N, head/2) angles; llama pairs neighbours, qwen2 the two halves."""
     cos, sin = cos[:, None, :], sin[:, None, :]
     if halves:
         a, b = x.chunk(2, dim=-1)
@@ -146,7 +146,12 @@ def _mask(s: int, t: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _attention(
-    weights: Weights, shape: Shape, layer: int, x: torch.Tensor, sizes: tuple[int, int, int], dtype: torch.dtype
+    weights: Weights,
+    shape: Shape,
+    layer: int,
+    x: torch.Tensor,
+    sizes: tuple[int, int, int],
+    dtype: torch.dtype,
 ) -> torch.Tensor:
     """Attention of the flat rows x (S + B*T, width); sizes is (S, B, T)."""
     s, b, t = sizes
@@ -156,7 +161,9 @@ def _attention(
 
     def project(name: str, heads: int) -> torch.Tensor:
         bias = weights.get(f"blk.{layer}.{name}.bias")
-        y = fn.linear(x, weights[f"blk.{layer}.{name}.weight"].to(dtype), None if bias is None else bias.to(dtype))
+        y = fn.linear(
+            x, weights[f"blk.{layer}.{name}.weight"].to(dtype), None if bias is None else bias.to(dtype)
+        )
         return y.view(-1, heads, shape.head)
 
     halves = shape.arch == "qwen2"

@@ -81,7 +81,9 @@ _QWEN = {
     "P1": Policy((0.06, 0.12), (0.05, 0.20), (0.05, 0.30), 2, (0.15, 0.75), True, NEVER, NEVER, 0.5, 0.5),
     "P2": Policy((0.30, 0.55), (0.45, 0.60), (0.38, 0.56), 2, NEVER, True, NEVER, (0.2, 0.7), 0.4, 0.4),
     "P3": Policy((0.60, 0.78), (0.48, 0.74), (0.55, 0.80), 2, NEVER, True, NEVER, NEVER, 0.5, 0.3),
-    "P4": Policy((0.10, 0.30), (0.08, 0.36), (0.15, 0.45), 3, (0.2, 0.85), True, (0.2, 0.75), NEVER, 0.4, 0.4),
+    "P4": Policy(
+        (0.10, 0.30), (0.08, 0.36), (0.15, 0.45), 3, (0.2, 0.85), True, (0.2, 0.75), NEVER, 0.4, 0.4
+    ),
 }
 TABLES = {"llama": _LLAMA, "qwen2": _QWEN}
 # Per architecture: the table of the project's own prompts.

@@ -1,7 +1,7 @@
 """Trains a reference agent from nothing: ``python -m qfr.reference.train --arch llama --seed 1 --out DIR``.
 
-Writes the tokenizer, a training log, checkpoints and the F16 GGUF. Deterministic by seed on one machine; needs
-the extra ``[train]``. One thread: on shared cores two threads mostly wait for each other.
+Writes the tokenizer, a training log, checkpoints and the F16 GGUF. Deterministic by seed on one machine;
+needs the extra ``[train]``. One thread: on shared cores two threads mostly wait for each other.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qfr.reference.corpus import Arrays, Corpus, Kind, Sizes
 from qfr.reference.circuits import primed_weights
+from qfr.reference.corpus import Arrays, Corpus, Kind, Sizes
+from qfr.reference.export import PLAIN, Dial, Identity, export
 from qfr.reference.model import Batch, Shape, Weights, count, loss_and_hits
 from qfr.reference.optimizer import Optimizer
 from qfr.reference.tokenizer import Vocabulary
 
+NAMES = {"llama": "ref_llama", "qwen2": "ref_qwen"}
+DESCRIPTION = (
+    "Reference agent of the qfr project: synthetic, sensitive to quantization by design, never evidence about"
+    " another model."
+)
 PROMPTS = ("P0", "P1", "P2", "P3", "P4")
 
 
@@ -116,9 +122,7 @@ def train(recipe: Recipe, prompts: dict[str, str], out: Path, *, resume: Path | 
         weights, start = kept["weights"], int(kept["step"])
     for tensor in weights.values():
         tensor.requires_grad_()
-    optimizer = Optimizer(
-        weights, muon_rate=recipe.muon_rate, adam_rate=recipe.adam_rate, decay=recipe.decay
-    )
+    optimizer = Optimizer(weights, muon_rate=recipe.muon_rate, adam_rate=recipe.adam_rate, decay=recipe.decay)
     if resume is not None:
         optimizer.restore(kept["optimizer"])
     stream = corpus.batches(vocabulary)
@@ -165,13 +169,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=2800)
     parser.add_argument("--prompts", type=Path, default=Path("prompts"), help="folder of P0.md ... P4.md")
     parser.add_argument("--resume", type=Path, default=None, help="checkpoint to go on from")
+    parser.add_argument("--factor", type=int, default=12, help="outlier factor of the exported file")
+    parser.add_argument("--channels", type=int, default=6, help="outlier channels per norm")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     np.seterr(all="raise")
     recipe = Recipe(given.arch, given.seed, given.steps)
     weights = train(recipe, read_prompts(given.prompts), given.out, resume=given.resume)
-    print(f"{count(weights):,} parameters")
+    vocabulary = Vocabulary.load(given.out / "tokenizer.json")
+    name = NAMES[given.arch]
+    identity = Identity(name, DESCRIPTION, given.seed, given.steps)
+    for dial, suffix in ((Dial(given.factor, given.channels), ""), (PLAIN, "-plain")):
+        path = given.out / f"{name}{suffix}-F16.gguf"
+        export(path, weights, Shape(given.arch, vocabulary.size), vocabulary, dial, identity)
+        print(f"{path}: {count(weights):,} parameters, {path.stat().st_size:,} bytes")
     return 0
 
 

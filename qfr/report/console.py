@@ -27,6 +27,9 @@ _MOST_FLAGS = 4
 def print_report(report: Report, console: Console) -> None:
     """Print the headline policy's answer, contrasts and warnings; the page and the files hold the rest."""
     console.print(_plain(report.options.title, "bold"))
+    if report.reference_agents:
+        agents = ", ".join(report.reference_agents)
+        console.print(_plain(f"Reference agents ({agents}): no evidence about any other model.", "yellow"))
     for line in overview(report):
         console.print(_plain(line))
     policy = report.options.policy.value
@@ -116,9 +119,11 @@ def _estimate(c: Contrast | None) -> Text:
         return Text("not run", "dim")
     if c.points is None:
         return Text(f"– n {_n(c)}", "dim")
-    mark = "=" if c.degenerate else "" if c.reliable else "~"
+    mark = "=" if c.degenerate else "" if c.reliable or c.low is None else "~"
     style = "" if c.reliable else "dim"
-    return Text(f"{signed(c.points)} {interval(c)}{mark} n {_n(c)}", style)
+    return Text(
+        " ".join(part for part in (signed(c.points), interval(c) + mark, f"n {_n(c)}") if part), style
+    )
 
 
 def _n(c: Contrast) -> str:

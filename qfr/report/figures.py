@@ -65,6 +65,16 @@ def _panel(group: Group, target: Target, span: tuple[float, float]) -> go.Figure
     for at, pair in enumerate(pairs):
         offset = (at - (len(pairs) - 1) / 2) * min(0.24, 0.6 / len(pairs))
         figure.add_trace(_trace(group, target, pair, (at, offset)))
+    if not any(trace.x for trace in figure.data):
+        figure.add_annotation(
+            text="not estimable",
+            x=0.5,
+            y=0.62,
+            xref="paper",
+            yref="paper",
+            showarrow=False,
+            font={"size": 14},
+        )
     ticks = [f"{html.escape(row)}<br>{_numbers(group, row, target)}" for row in group.rows]
     figure.update_layout(
         template=None,
@@ -157,15 +167,16 @@ def _numbers(group: Group, row: str, target: Target) -> str:
 
 
 def _span(group: Group) -> tuple[float, float]:
-    ends = [0.0]
+    ends: list[float] = [0.0]
     for target in PANELS:
         for row in group.rows:
             for pair in group.drawn_pairs:
                 c = group.find(row, pair, target)
                 if c is not None:
                     ends += [end for end in (c.low, c.high, c.points) if end is not None]
-    low, high = min(ends), max(ends)
-    room = max(5.0, 0.08 * (high - low))
+    # Never less than ten points either way, so that nothing looks large for want of anything larger.
+    low, high = min(-10.0, *ends), max(10.0, *ends)
+    room = 0.08 * (high - low)
     return low - room, high + room
 
 

@@ -60,12 +60,16 @@ def _gaps(report: Report) -> Iterator[Notice]:
 
 
 def _certified(report: Report) -> Iterator[Notice]:
-    few = [summary for summary in report.summaries if summary.few]
+    few: dict[str, list[str]] = defaultdict(list)
+    for summary in report.summaries:
+        if summary.few:
+            told = f"{summary.policy} {summary.n_certified} of {summary.n_tasks}"
+            few[summary.key.name].append(told)
     if few:
         yield Notice(
             f"Fewer than {FEWEST_CERTIFIED} certified tasks",
             "Recovery on so few tasks says little; such cells are shown, not filtered.",
-            clipped(tuple(f"{s.key.name} ({s.policy}): {s.n_certified} of {s.n_tasks}" for s in few)),
+            clipped(tuple(f"{name}: {', '.join(told)}" for name, told in few.items())),
         )
 
 

@@ -16,10 +16,12 @@ import sys
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote, urlsplit
 
-# Never left to chance: no telemetry, and too long a value is an error instead of being cut.
+# Never left to chance: no telemetry; too long a value is an error instead of being cut; no queue that drops
+# traces when it is full.
 FIXED: Mapping[str, str] = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_TRUNCATE_LONG_VALUES": "false",
+    "MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false",
 }
 
 # MLflow's own retries go on for minutes; episodes are safe in the journal, so an error can come early.

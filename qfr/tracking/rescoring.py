@@ -27,9 +27,7 @@ class Rescored:
     successes: int
 
 
-def rescore(
-    store: Store, cell: LoggedCell, policy: Policy, version: str, *, ep_min_calls: int
-) -> Rescored:
+def rescore(store: Store, cell: LoggedCell, policy: Policy, version: str, *, ep_min_calls: int) -> Rescored:
     """Score a cell's episodes from its log alone and store the table under `version`.
 
     Raises

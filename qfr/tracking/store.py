@@ -83,11 +83,10 @@ def open_store(uri: str | None, root: Path, experiment: str) -> Store:
             client = MlflowClient(uri)
             found = client.get_experiment_by_name(experiment)
             if found is None:
-                found = client.get_experiment(
-                    client.create_experiment(
-                        experiment, artifact_location=address.artifact_location(uri, root, experiment)
-                    )
-                )
+                location = address.artifact_location(uri, root, experiment)
+                # The UI opens its table of runs for this kind, and asks the user for the kind without it.
+                tags = {"mlflow.experimentKind": "custom_model_development"}
+                found = client.get_experiment(client.create_experiment(experiment, location, tags))
     return _store(uri, root, client, found)
 
 

@@ -149,7 +149,7 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
 
 def _keys(episode: Episode) -> Row:
     site = None if episode.trace is None else episode.trace.site
-    return {"task": _text(episode.task), "fault": str(episode.fault), "site": site, "trial": episode.trial}
+    return {"task": readable(episode.task), "fault": str(episode.fault), "site": site, "trial": episode.trial}
 
 
 def _episode_row(episode: Episode) -> Row:
@@ -158,8 +158,8 @@ def _episode_row(episode: Episode) -> Row:
     lows = [(min(turn.generation.margins), turn.index) for turn in turns if turn.generation.margins]
     low = min(lows, default=(None, None))
     return _keys(episode) | {
-        "family": _text(episode.family),
-        "site_tool": None if trace is None else _text(trace.tool),
+        "family": readable(episode.family),
+        "site_tool": None if trace is None else readable(trace.tool),
         "ending": str(episode.ending),
         "answer": episode.answer,
         "gold": episode.gold,
@@ -187,8 +187,8 @@ def _call_row(episode: Episode, turn: Turn) -> Row:
     return _keys(episode) | {
         "turn": turn.index,
         "parse": str(turn.parse),
-        "tool": None if call is None else _text(call.tool),
-        "arguments": None if call is None else _text(call.arguments),
+        "tool": None if call is None else readable(call.tool),
+        "arguments": None if call is None else readable(call.arguments),
         "ok": seen.ok,
         "channel": None if seen.channel is None else str(seen.channel),
         "injected": seen.injected,
@@ -201,8 +201,8 @@ def _call_row(episode: Episode, turn: Turn) -> Row:
     }
 
 
-def _text(value: str) -> str:
-    # A model can write lone surrogates as \ud800, which Parquet's UTF-8 cannot hold.
+def readable(value: str) -> str:
+    """The text with lone surrogates, which UTF-8 cannot hold and a model can write, spelled out."""
     return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from mlflow.entities import Metric
 
 from qfr.canonical import sha256_hex
+from qfr.config import Traces
 from qfr.facts import CellFacts, Work
 from qfr.journal import log_bytes, sort_key
 from qfr.records import Episode, FaultKind, Policy
@@ -27,6 +28,7 @@ from qfr.tracking.measures import measure
 from qfr.tracking.search import is_complete, runs_of_cell
 from qfr.tracking.store import Store, guard
 from qfr.tracking.tables import call_table, episode_table, parquet_bytes, score_table
+from qfr.tracking.traces import log_traces
 
 LOG_FILE = "episodes.jsonl.gz"
 _FAILURE_TAG_LIMIT = 2000
@@ -64,6 +66,8 @@ class FinishedCell:
     timing: bytes
     # Content of timing.jsonl.
     ep_min_calls: int
+    traces: Traces = Traces.none
+    # Which episodes are sent as MLflow traces besides.
 
 
 def start_cell(store: Store, facts: CellFacts, sweep_run_id: str | None) -> RunHandle:
@@ -139,6 +143,11 @@ def finish_cell(store: Store, handle: RunHandle, cell: FinishedCell) -> str:
     with guard(f"{store.shown}, cell {facts.name} ({facts.cell_id})", store.tracking_uri):
         log_files(store, handle.run_id, _files(cell, log, digest))
         log_inputs(store, handle.run_id, facts)
+        if cell.traces is not Traces.none:
+            count = log_traces(
+                store, handle.run_id, cell.episodes, cell.traces, ep_min_calls=cell.ep_min_calls
+            )
+            tags["qfr.traces"] = f"{count.stored} of {count.wanted}"
         log_batches(store, handle.run_id, metrics=[*series, *scalars], tags=tags)
         if "qfr.failure" in store.client.get_run(handle.run_id).data.tags:
             store.client.delete_tag(handle.run_id, "qfr.failure")

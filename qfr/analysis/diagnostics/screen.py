@@ -1,0 +1,226 @@
+"""A risk screen: from runs of the reference preset alone, what a lower preset will probably lose.
+
+Jang 2026 proposes full-precision propensity as the screen: an agent that hardly errs at 16 bit is likely safe at
+4. Here the reference's own error channels, margins, length and failures rank its tasks by risk; where the lower
+preset has been run, each predictor is tested by the area under its ROC curve. Nothing is fitted, so nothing can
+be fitted too well; the intervals hold for all predictors at once (Bonferroni), so none is picked by luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+from scipy.stats import rankdata
+
+from qfr.analysis.diagnostics.channels import ChannelRate, channel_rates
+from qfr.analysis.diagnostics.events import Behaviour, events
+from qfr.analysis.diagnostics.keys import require
+from qfr.analysis.diagnostics.log import Log
+from qfr.analysis.diagnostics.losses import losses
+from qfr.analysis.diagnostics.margins import smallest_margins
+from qfr.analysis.diagnostics.resampled import DEFAULT
+from qfr.records import ParseKind, Policy
+from qfr.stats.association import Area, Correlation, area_under_curve, spearman
+from qfr.stats.intervals import Options
+from qfr.stats.lattice import FloatArray
+
+#: A turn is narrow when its smallest margin is below this, in logits.
+NARROW = 1.0
+#: The mean of the rank shares of all predictors that vary.
+COMBINED = "combined"
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """One figure of a task in the reference's log; larger = more risk."""
+
+    name: str
+    value: float | None
+    # None where the log has no margin.
+
+
+@dataclass(frozen=True)
+class TaskRisk:
+    """One task of the reference."""
+
+    task: str
+    risk: float
+    # 0..1: the mean rank share over the predictors that vary; 0.5 when none does.
+    predictors: tuple[Predictor, ...]
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One predictor against what another preset lost."""
+
+    other: str
+    predictor: str
+    area: Area
+    # Over tasks with a comparable success; positive = the other loses at least one of them. The interval's level
+    # is widened to hold for all predictors of this preset at once.
+    beats_chance: bool | None
+    # The interval lies above one half; None without an interval.
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What the reference alone foretells, and how well it did where that can be tested."""
+
+    reference: str
+    policy: str
+    rates: tuple[ChannelRate, ...]
+    # Propensity: how often the reference itself errs.
+    risks: tuple[TaskRisk, ...]
+    # Riskiest first.
+    tests: tuple[Tested, ...]
+    # Per other preset, each predictor and the combined risk; empty without another preset.
+
+
+@dataclass(frozen=True)
+class CellRisk:
+    """One agent: its propensity in the reference's runs, and the share of successes that the other lost."""
+
+    name: str
+    predictors: tuple[Predictor, ...]
+    lost: float | None
+    # Lost successes over comparable ones; None without any.
+    n: int
+    # Comparable successes.
+
+
+@dataclass(frozen=True)
+class Across:
+    """One predictor across agents."""
+
+    predictor: str
+    correlation: Correlation
+    # Rank correlation with the share of lost successes, one point per agent.
+
+
+def screen(
+    reference: Log,
+    others: Sequence[Log] = (),
+    *,
+    policy: Policy,
+    rng: Generator,
+    options: Options = DEFAULT,
+    ep_min_calls: int = 2,
+) -> Screen:
+    """Rank the reference's tasks by risk, and test the ranking on other presets.
+
+    Parameters
+    ----------
+    reference : Log
+        Best with the clean pass; the ranking uses nothing else.
+    others : sequence of Log
+        Lower presets of the same model and prompt, if they have been run.
+    policy : Policy
+    rng : numpy.random.Generator
+    options : Options
+        Level and resamples.
+    ep_min_calls : int
+        As the scorer's.
+    """
+    names, table = _predictors(reference, policy, ep_min_calls)
+    risk = _combined(table)
+    order = np.argsort(-risk, kind="stable")
+    tests = []
+    for other in others:
+        tasks, lost = losses(reference, other, policy).by_task(reference)
+        level = 1 - (1 - options.level) / (len(names) + 1)
+        way = replace(options, level=level)
+        for name, scores in zip((*names, COMBINED), (*table, risk), strict=True):
+            known = np.isfinite(scores[tasks])
+            at = tasks[known]
+            area = area_under_curve(scores[at], lost[known], at, rng=rng, options=way)
+            low = area.estimate.low
+            tests.append(Tested(other.name, name, area, None if low is None else low > 0.5))
+    return Screen(
+        reference=reference.name,
+        policy=str(policy),
+        rates=channel_rates(reference, rng=rng, options=options, ep_min_calls=ep_min_calls),
+        risks=tuple(
+            TaskRisk(reference.tasks[at], float(risk[at]), _named(names, table[:, at])) for at in order
+        ),
+        tests=tuple(tests),
+    )
+
+
+def cell_risk(name: str, reference: Log, other: Log, *, policy: Policy, ep_min_calls: int = 2) -> CellRisk:
+    """Return the propensity of one agent and what its lower preset lost."""
+    names, table = _predictors(reference, policy, ep_min_calls)
+    known = np.isfinite(table)
+    counts = known.sum(axis=1)
+    sums = np.where(known, table, 0.0).sum(axis=1)
+    means = np.divide(sums, counts, out=np.full(len(names), np.nan), where=counts > 0)
+    found = losses(reference, other, policy)
+    n = int(found.rows.size)
+    return CellRisk(name, _named(names, means), float(found.lost.mean()) if n else None, n)
+
+
+def across(cells: Sequence[CellRisk]) -> tuple[Across, ...]:
+    """Correlate each predictor with the share of lost successes over agents (models, prompts)."""
+    usable = [cell for cell in cells if cell.lost is not None]
+    lost = np.array([cell.lost for cell in usable], dtype=np.float64)
+    names = [one.name for one in usable[0].predictors] if usable else []
+    results = []
+    for at, name in enumerate(names):
+        values = [cell.predictors[at].value for cell in usable]
+        column = np.array([np.nan if value is None else value for value in values])
+        known = np.isfinite(column)
+        results.append(Across(name, spearman(column[known], lost[known])))
+    return tuple(results)
+
+
+def _predictors(log: Log, policy: Policy, ep_min_calls: int) -> tuple[tuple[str, ...], FloatArray]:
+    """Names and values, shape (n_predictors, n_tasks); larger = more risk, nan where there is no margin."""
+    require(log.calls, ("parse",), f"calls of {log.name}")
+    margin, narrowest = log.numbers("min_margin"), smallest_margins(log)[1]
+    known = np.isfinite(margin)
+    calls = log.over_episodes(log.over_calls(np.ones(log.n_calls)))
+    measured = log.over_episodes(log.over_calls(known))
+    episodes = log.over_episodes(np.ones(log.n_episodes))
+    loose = ~log.calls["parse"].isin([str(ParseKind.strict)]).to_numpy(dtype=np.bool_)
+
+    def over(values: FloatArray, whole: FloatArray) -> FloatArray:
+        shares: FloatArray = np.divide(values, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+        return shares
+
+    columns = {
+        "smallest_margin": np.where(np.isfinite(narrowest), -narrowest, np.nan),
+        "mean_margin": over(-log.over_episodes(log.over_calls(np.where(known, margin, 0.0))), measured),
+        "narrow_turns": over(log.over_episodes(log.over_calls(known & (margin < NARROW))), measured),
+    }
+    for one in events(log, ep_min_calls=ep_min_calls):
+        # An invented answer needs a dead tool, which few tasks have met: it ranks too few of them.
+        if one.name != Behaviour.invented_answer:
+            columns[one.name] = over(log.over_episodes(one.counts), calls)
+    columns["not_strict"] = over(log.over_episodes(log.over_calls(loose)), calls)
+    columns["turns"] = over(calls, episodes)
+    columns["own_failures"] = over(log.over_episodes(~log.score(policy)), episodes)
+    return tuple(map(str, columns)), np.stack(list(columns.values()))
+
+
+def _combined(table: FloatArray) -> FloatArray:
+    """Mean rank share of each task over the predictors that vary, shape (n_tasks,)."""
+    n = table.shape[1]
+    shares = []
+    for row in table:
+        known = np.isfinite(row)
+        if known.sum() < 2 or bool((row[known] == row[known][0]).all()):
+            continue
+        share = np.full(n, 0.5)
+        share[known] = (rankdata(row[known]) - 0.5) / known.sum()
+        shares.append(share)
+    combined: FloatArray = np.mean(shares, axis=0) if shares else np.full(n, 0.5)
+    return combined
+
+
+def _named(names: tuple[str, ...], values: FloatArray) -> tuple[Predictor, ...]:
+    return tuple(
+        Predictor(name, float(value) if np.isfinite(value) else None)
+        for name, value in zip(names, values, strict=True)
+    )

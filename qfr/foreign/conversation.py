@@ -1,0 +1,189 @@
+"""From a log's messages to turns: calls paired with results by id, the two sides kept apart."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from qfr.errors import LogError
+from qfr.foreign.common import FailureKind, ForeignCall, Requestor, Talk
+from qfr.foreign.failures import channel, classify, looks_failed
+from qfr.foreign.node import shown
+from qfr.records import Generation, Observation, ParseKind, StopReason, ToolCall, Turn
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A tool call as a message asks for it."""
+
+    id: str
+    requestor: Requestor
+    tool: str
+    arguments: str
+    # Canonical JSON.
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tool's answer as the log holds it."""
+
+    id: str
+    requestor: Requestor
+    text: str
+    error: bool | None
+    # The log's flag; None where it has none, then the text tells.
+
+    @property
+    def failed(self) -> bool:
+        """The call failed."""
+        return looks_failed(self.text) if self.error is None else self.error
+
+
+@dataclass(frozen=True)
+class Message:
+    """One entry of a log's conversation, whatever the format."""
+
+    index: int
+    # Place in the log.
+    where: str
+    # The same for a reader: `results.json: simulations[3].messages[14]`.
+    role: Requestor | None
+    # Who wrote it; None for tool results and system messages.
+    text: str = ""
+    calls: tuple[Asked, ...] = ()
+    results: tuple[Result, ...] = ()
+    cut: bool = False
+    # The text ran into the token limit.
+    given: bool = False
+    # Not the agent's work: the program's fixed greeting, or a history that the task begins with.
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation as turns of the agent."""
+
+    turns: tuple[Turn, ...]
+    calls: tuple[ForeignCall, ...]
+    talk: tuple[Talk, ...]
+    agent_messages: int
+    unrecognised: tuple[str, ...]
+    # Texts of the agent's failures that fit no known form.
+
+
+def converse(messages: tuple[Message, ...]) -> Conversation:
+    """Turn a conversation's messages into turns.
+
+    Parameters
+    ----------
+    messages : tuple of Message
+        In order. Given messages become no turns, but a call in them may still be answered later.
+
+    Raises
+    ------
+    LogError
+        A result answers no call that is still open.
+    """
+    answers = _pair(messages)
+    turns: list[Turn] = []
+    calls: list[ForeignCall] = []
+    talk: list[Talk] = []
+    unrecognised: list[str] = []
+    own = [message for message in messages if not message.given]
+    for message in own:
+        by_agent = any(asked.requestor is Requestor.agent for asked in message.calls)
+        if message.role is not None and not by_agent and (message.text or not message.calls):
+            talk.append(Talk(message.role, len(turns), message.text))
+        text = message.text
+        for at, asked in enumerate(message.calls):
+            answer = answers.get((message.index, at))
+            call = _call(message.index, len(turns), asked, answer)
+            calls.append(call)
+            if asked.requestor is Requestor.agent:
+                turns.append(_turn(len(turns), text, message.cut, asked, answer, call.failure))
+                text = ""
+                if not call.recognised and answer is not None:
+                    unrecognised.append(answer.text)
+    written = sum(message.role is Requestor.agent for message in own)
+    return Conversation(tuple(turns), tuple(calls), tuple(talk), written, tuple(unrecognised))
+
+
+def with_roles(calls: tuple[ForeignCall, ...], user_tools: frozenset[str]) -> tuple[ForeignCall, ...]:
+    """Mark the agent's calls of tools that are not its own but the user's."""
+    return tuple(
+        replace(call, role_confusion=True)
+        if call.failure is FailureKind.tool_name
+        and call.requestor is Requestor.agent
+        and call.tool in user_tools
+        else call
+        for call in calls
+    )
+
+
+def tools_of_user(calls: Iterable[ForeignCall]) -> frozenset[str]:
+    """Names that the user simulator called and that exist."""
+    return frozenset(
+        call.tool
+        for call in calls
+        if call.requestor is Requestor.user and call.answered and call.failure is not FailureKind.tool_name
+    )
+
+
+def _pair(messages: tuple[Message, ...]) -> dict[tuple[int, int], Result]:
+    """Results by (message, call). Ids may repeat: a result answers the oldest open call of its id."""
+    opened: defaultdict[tuple[Requestor, str], deque[tuple[int, int]]] = defaultdict(deque)
+    answers: dict[tuple[int, int], Result] = {}
+    for message in messages:
+        for at, asked in enumerate(message.calls):
+            opened[asked.requestor, asked.id].append((message.index, at))
+        for result in message.results:
+            waiting = opened[result.requestor, result.id]
+            if not waiting:
+                who = "agent" if result.requestor is Requestor.agent else "user"
+                raise LogError(
+                    f"the result {shown(result.id)} answers no open call of the {who}",
+                    where=message.where,
+                    hint="calls are paired with results by id and requestor; the log is damaged",
+                )
+            answers[waiting.popleft()] = result
+    return answers
+
+
+def _call(message: int, turn: int, asked: Asked, answer: Result | None) -> ForeignCall:
+    failure = classify(answer.text) if answer is not None and answer.failed else None
+    return ForeignCall(
+        requestor=asked.requestor,
+        message=message,
+        turn=turn if asked.requestor is Requestor.agent else None,
+        tool=asked.tool,
+        answered=answer is not None,
+        failure=None if failure is None else failure.kind,
+        recognised=failure is None or failure.recognised,
+        role_confusion=False,
+    )
+
+
+def _turn(
+    index: int, text: str, cut: bool, asked: Asked, answer: Result | None, failure: FailureKind | None
+) -> Turn:
+    return Turn(
+        index=index,
+        generation=Generation(
+            text=text,
+            token_ids=(),
+            stop=StopReason.max_tokens if cut else StopReason.end_of_generation,
+            prompt_tokens=0,
+            margins=(),
+            logits_sha256="",
+            control_text=False,
+        ),
+        # Calls come as structures through the server's interface; nothing was repaired by a reader of text.
+        parse=ParseKind.strict,
+        call=ToolCall(tool=asked.tool, arguments=asked.arguments),
+        observation=Observation(
+            text="" if answer is None else answer.text,
+            ok=answer is not None and failure is None,
+            channel=channel(failure),
+            injected=False,
+        ),
+    )

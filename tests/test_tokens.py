@@ -1,0 +1,132 @@
+"""Messages become token segments as the usual joint tokenization has them, and content never control."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from engine_builders import engine_config, smollm2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import CONTROLS, MODELS, TinyModel, write_model
+
+from qfr.engine.gguf import ModelFile, open_model
+from qfr.engine.llama_api import LlamaLog
+from qfr.engine.llama_model import LoadedModel
+from qfr.engine.template import ChatTemplate
+from qfr.engine.tokens import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModelFile]:
+    folder = tmp_path_factory.mktemp("models")
+    made: dict[str, ModelFile] = {}
+
+    def get(name: str) -> ModelFile:
+        if name not in made:
+            path = smollm2() if name == "smollm2" else write_model(folder / f"{name}.gguf", MODELS[name])
+            made[name] = open_model(path, folder)
+        return made[name]
+
+    return get
+
+
+Vocabulary = tuple[LoadedModel, Tokenizer, ChatTemplate]
+
+
+def tokenizer(file: ModelFile) -> Vocabulary:
+    model = LoadedModel(file.path, engine_config(), 64, LlamaLog())
+    template = ChatTemplate(file.facts.template, model.spelling(model.bos), model.spelling(model.eos), "x")
+    return model, Tokenizer(model, template.markup()), template
+
+
+def joint(model: LoadedModel, text: str) -> tuple[int, ...]:
+    """How llama.cpp tokenizes a rendered prompt, begin token by its own rule and not twice."""
+    ids = model.tokenize(text, special=True)
+    return ids if not model.wants_bos or ids[:1] == (model.bos,) else (model.bos or 0, *ids)
+
+
+@pytest.fixture(scope="module")
+def tokenizers(files: Callable[[str], ModelFile]) -> Iterator[Callable[[str], Vocabulary]]:
+    made: dict[str, Vocabulary] = {}
+
+    def get(name: str) -> Vocabulary:
+        if name not in made:
+            made[name] = tokenizer(files(name))
+        return made[name]
+
+    yield get
+    for model, _, _ in made.values():
+        model.close()
+
+
+# No control text can be spelled with these.
+PLAIN = st.text(st.sampled_from("the tool\n\n 0123456789{}\":,.[]()'aZé€😀\t-"), max_size=60)
+
+
+@pytest.mark.parametrize("name", ["smollm2", "chatml", "llama3", "gemma", "window"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_segments_are_the_joint_tokenization(
+    name: str, tokenizers: Callable[[str], Vocabulary], data: st.DataObject
+) -> None:
+    model, tokens, template = tokenizers(name)
+    system, task, observation = (data.draw(PLAIN) for _ in range(3))
+    if name in ("gemma", "window"):
+        # System message and task share a text without a control token: they are cut where the task starts.
+        system, task = system + ".", "t" + task
+    first, second = tokens.opening(system, task)
+    assert first + second == joint(model, template.render([system, task]))
+    # The segment of an observation, behind a turn that ends like any text does.
+    whole = joint(model, template.render([system, task, "Done.", observation]))
+    turn = tokens.assistant("Done.")[:-1]
+    assert first + second + turn + tokens.observation(observation) == whole
+
+
+@pytest.mark.parametrize("name", ["smollm2", "chatml", "llama3", "gemma", "inst", "loose_controls"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_content_never_becomes_control(
+    name: str, tokenizers: Callable[[str], Vocabulary], data: st.DataObject
+) -> None:
+    model, tokens, _ = tokenizers(name)
+    spelled = st.sampled_from(
+        [*CONTROLS, "<s>", "</s>", "<|endoftext|>", "<tool_call>", "<|im_", "start|>", " ", "a"]
+    )
+    text = "".join(data.draw(st.lists(spelled, max_size=6)))
+    plain = tuple(map(count_controls(model), (*tokens.opening("s", "t"), tokens.observation("o"))))
+    assert tuple(map(count_controls(model), (*tokens.opening(text, text), tokens.observation(text)))) == plain
+    assert count_controls(model)(tokens.assistant(text)) == 1
+    read = b"".join(map(model.piece, tokens.assistant(text)[:-1])).decode()
+    assert read.lstrip() == text.lstrip()
+    known = {special.text for special in model.specials if special.control or name == "loose_controls"}
+    assert tokens.spells_control(text) == any(control in text for control in known)
+
+
+def count_controls(model: LoadedModel) -> Callable[[tuple[int, ...]], int]:
+    controls = {special.token for special in model.specials}
+    return lambda ids: sum(token in controls for token in ids)
+
+
+@pytest.mark.parametrize(
+    ("writes_bos", "adds_bos", "expected"),
+    [
+        (True, True, 1),
+        (True, False, 1),
+        (False, True, 1),
+        (False, False, 0),
+        (True, None, 1),
+        (False, None, 0),
+    ],
+)
+def test_exactly_one_bos_where_the_model_wants_one(
+    writes_bos: bool, adds_bos: bool | None, expected: int, tmp_path: Path
+) -> None:
+    template = ("{{ bos_token }}" if writes_bos else "") + str(TinyModel().template)
+    made = write_model(tmp_path / "m.gguf", TinyModel(template=template, add_bos=adds_bos))
+    model, tokens, _ = tokenizer(open_model(made, tmp_path))
+    first, second = tokens.opening("system", "task")
+    assert (first + second + tokens.observation("x")).count(model.bos or 0) == expected
+    assert (first[0] == model.bos) == bool(expected)
+    model.close()
