@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from engine_builders import Script, episodes, play
 
 from qfr.engine.scripted import ScriptedEngine
 from qfr.engine.tree import ROOT, Tally

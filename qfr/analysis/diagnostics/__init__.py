@@ -6,7 +6,8 @@ cells (`divergence` alone reads transcripts); the task is the unit that is resam
 - `log`: episodes and calls of one agent, joined and checked
 - `channels`: error rates per channel and behaviour, and their amplification against a reference preset
 - `novelty`: whether another preset fails in new ways or in the same ways more often
-- `budget`, `rerun`: success under a shrinking error budget, recounted, and beside a real rerun
+- `budget`, `budget_gap`, `rerun`: success under a shrinking error budget, recounted; the gap between two
+  presets; and the recount beside a real rerun
 - `recovery`: what follows an error, and what it costs
 - `margins`: how narrow the decisions of right and wrong turns were
 - `losses`, `screen`: what another preset loses, and whether the reference alone foretells it

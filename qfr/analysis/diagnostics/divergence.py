@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
-from os.path import commonprefix
 
 from qfr.errors import TableError
 from qfr.records import Episode, Turn
@@ -169,7 +168,7 @@ def _found(first: Episode, second: Episode, index: int, how: tuple[Part, bool]) 
     same_text = False
     if part is Part.generation and one is not None and other is not None:
         texts = one.generation.text, other.generation.text
-        character = len(commonprefix(texts))
+        character = _first_difference(*texts)
         same_text = texts[0] == texts[1]
         if same_tokenizer:
             token = _first_difference(one.generation.token_ids, other.generation.token_ids)
@@ -189,8 +188,8 @@ def _found(first: Episode, second: Episode, index: int, how: tuple[Part, bool]) 
     )
 
 
-def _first_difference(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """Index of the first unequal token; the shorter length when one begins the other."""
+def _first_difference(one: Sequence[object], other: Sequence[object]) -> int:
+    """Index of the first unequal item; the shorter length when one begins the other."""
     shorter = min(len(one), len(other))
     return next((at for at in range(shorter) if one[at] != other[at]), shorter)
 

@@ -27,7 +27,8 @@ def require(frame: pd.DataFrame, names: Sequence[str], where: str) -> None:
 
 def integers(column: pd.Series[int], missing: int = -1) -> IntArray:
     """Return an integer column that may hold nulls, with `missing` in their place."""
-    return column.astype("Int64").fillna(missing).to_numpy(dtype=np.int64)
+    filled: IntArray = np.asarray(column.astype("Int64").fillna(missing), dtype=np.int64)
+    return filled
 
 
 def flags(column: pd.Series[bool]) -> BoolArray:

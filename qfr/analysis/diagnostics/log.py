@@ -86,8 +86,9 @@ class Log:
         return self.last & self._ended_as(Ending.reported_failure)
 
     def _ended_as(self, ending: Ending) -> BoolArray:
-        mask = (self.episodes["ending"] == str(ending)).to_numpy(dtype=np.bool_)
-        return mask[self.episode_of]
+        mask: BoolArray = (self.episodes["ending"] == str(ending)).to_numpy(dtype=np.bool_)
+        chosen: BoolArray = mask[self.episode_of]
+        return chosen
 
     def score(self, policy: Policy, field: str = "success") -> BoolArray:
         """Return a boolean score field under a policy, shape (n_episodes,).
@@ -103,11 +104,13 @@ class Log:
 
     def over_calls(self, values: BoolArray | IntArray | FloatArray) -> FloatArray:
         """Sum a value per call within each episode, shape (n_episodes,)."""
-        return np.bincount(self.episode_of, weights=values, minlength=self.n_episodes)
+        sums = np.bincount(self.episode_of, weights=values, minlength=self.n_episodes)
+        return sums.astype(np.float64, copy=False)
 
     def over_episodes(self, values: BoolArray | IntArray | FloatArray) -> FloatArray:
         """Sum a value per episode within each task, shape (n_tasks,)."""
-        return np.bincount(self.task_of, weights=values, minlength=len(self.tasks))
+        sums = np.bincount(self.task_of, weights=values, minlength=len(self.tasks))
+        return sums.astype(np.float64, copy=False)
 
     def numbers(self, column: str) -> FloatArray:
         """Return a numeric column of the calls, nan where it is null, shape (n_calls,)."""

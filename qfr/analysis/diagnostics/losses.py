@@ -26,7 +26,7 @@ class Losses:
     # Successes of the reference without a counterpart: not run, or the other's fault never fired.
 
     def by_task(self, log: Log) -> tuple[IntArray, BoolArray]:
-        """Tasks (indices into the reference's) with a comparable success, and whether any of theirs is lost."""
+        """Tasks (indices into the reference's) with a comparable success, and whether any is lost."""
         task = log.task_of[self.rows]
         compared = np.bincount(task, minlength=len(log.tasks)) > 0
         lost = np.bincount(task, weights=self.lost, minlength=len(log.tasks)) > 0
@@ -36,8 +36,9 @@ class Losses:
 def losses(reference: Log, other: Log, policy: Policy) -> Losses:
     """Find what the other loses of the reference's successes, episode by episode.
 
-    A fault episode that the other never ran counts as lost when the other's log holds the task's clean pass and
-    that failed: a deployed agent would have failed the task. So hand in logs that hold the clean pass as well.
+    A fault episode that the other never ran counts as lost when the other's log holds the task's clean pass
+    and that failed: a deployed agent would have failed the task. So hand in logs that hold the clean pass
+    as well.
 
     Raises
     ------

@@ -2,11 +2,13 @@
 
 The margin of a token is its logit minus the runner-up's. The *deciding token* of a turn is the one with the
 smallest margin, since under greedy decoding it is where the least noise changes the text. That is what the
-tables hold; a token that in fact parted two presets is known only from a pair of transcripts, and `divergence`
-says how often it was this one. A longer turn has more tokens and so a smaller smallest margin: compare like turns.
+tables hold; a token that in fact parted two presets is known only from a pair of transcripts, and
+`divergence` says how often it was this one. A longer turn has more tokens and so a smaller smallest margin:
+compare like turns.
 
-A turn is *wrong* when its call failed by the agent's own error, when it submits an answer or reports failure and
-the episode does not succeed. Every other turn is *right*, a call that met the injected fault included.
+A turn is *wrong* when its call failed by the agent's own error, when it submits an answer or reports
+failure and the episode does not succeed. Every other turn is *right*, a call that met the injected fault
+included.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class TurnMargins:
     without: int
     # Turns without a margin (nothing generated, or a log that has none).
     area: Area
-    # How well a small margin tells wrong turns from right ones: the chance that a wrong turn has the smaller one.
+    # How well a small margin tells wrong turns from right ones: the chance that a wrong turn has the
+    # smaller one.
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Does another preset fail in new ways, or in the same ways more often? (Jang 2026: failure-set invariance)
 
 An error's *signature* is its channel, the tool (for an invented tool: the invented name) and a detail: the
-argument keys of the call, or for an unreadable turn whether it was cut off. Signatures hold no values, so that
-one slip counts as one signature in every task.
+argument keys of the call, or for an unreadable turn whether it was cut off. Signatures hold no values, so
+that one slip counts as one signature in every task.
 
-Jang reports a rank correlation and a share of novel events without saying over which set the correlation runs,
-so both are given: over all signatures of either log (absent counts 0), and over those that both have.
+Jang reports a rank correlation and a share of novel events without saying over which set the correlation
+runs, so both are given: over all signatures of either log (absent counts 0), and over those that both have.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Novelty:
     novel_share: Estimate
     # novel_events / other_events; the other's tasks are resampled, the reference's set stays.
     expected_share: float | None
-    # Good and Turing: singletons / reference_events, the chance that one more event of the reference itself has
-    # a signature not seen before. None without events.
+    # Good and Turing: singletons / reference_events, the chance that one more event of the reference itself
+    # has a signature not seen before. None without events.
     singletons: int
     # Signatures that the reference has exactly once.
     reason: str | None

@@ -1,9 +1,10 @@
 """What follows an error, and what it costs (Jang 2026 finds 55 % recovery at either precision).
 
-An *error* is a failed call: by the agent's own fault (per channel), or because an explicit fault was injected
-(``injected_et``, ``injected_ep``). It is *recovered within w turns* when one of the next w calls is valid:
-answered with a result, and no report of failure. After an error of the agent's own a well-formed call that meets
-the injected fault is valid too. An error on the last turn has nothing after it and counts as not recovered.
+An *error* is a failed call: by the agent's own fault (per channel), or because an explicit fault was
+injected (``injected_et``, ``injected_ep``). It is *recovered within w turns* when one of the next w calls
+is valid: answered with a result, and no report of failure. After an error of the agent's own a well-formed
+call that meets the injected fault is valid too. An error on the last turn has nothing after it and counts
+as not recovered.
 """
 
 from __future__ import annotations

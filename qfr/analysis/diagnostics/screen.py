@@ -1,9 +1,10 @@
 """A risk screen: from runs of the reference preset alone, what a lower preset will probably lose.
 
-Jang 2026 proposes full-precision propensity as the screen: an agent that hardly errs at 16 bit is likely safe at
-4. Here the reference's own error channels, margins, length and failures rank its tasks by risk; where the lower
-preset has been run, each predictor is tested by the area under its ROC curve. Nothing is fitted, so nothing can
-be fitted too well; the intervals hold for all predictors at once (Bonferroni), so none is picked by luck.
+Jang 2026 proposes full-precision propensity as the screen: an agent that hardly errs at 16 bit is likely
+safe at 4. Here the reference's own error channels, margins, length and failures rank its tasks by risk;
+where the lower preset has been run, each predictor is tested by the area under its ROC curve. Nothing is
+fitted, so nothing can be fitted too well; the intervals hold for all predictors at once (Bonferroni), so
+none is picked by luck.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class Tested:
     other: str
     predictor: str
     area: Area
-    # Over tasks with a comparable success; positive = the other loses at least one of them. The interval's level
-    # is widened to hold for all predictors of this preset at once.
+    # Over tasks with a comparable success; positive = the other loses at least one of them. The interval's
+    # level is widened to hold for all predictors of this preset at once.
     beats_chance: bool | None
     # The interval lies above one half; None without an interval.
 
