@@ -80,7 +80,10 @@ def _play(episodes: Episodes, track: Track, task: Task, site: Site | None, recor
 
 
 def order(task: Task, clean: Episode, faults: tuple[Track, ...]) -> list[tuple[Track, Site]]:
-    """Fault episodes of a task, deepest fork first (a fault that the clean path never meets forks nowhere)."""
+    """Fault episodes of a task, deepest fork first.
+
+    An episode forks where the clean episode first makes the site's call; where it never does, nowhere.
+    """
     turn_of: dict[tuple[str, str], int] = {}
     for turn in clean.turns:
         if turn.call is not None:

@@ -11,6 +11,7 @@ from typing import NoReturn
 import qfr
 from qfr.errors import QfrError, UserError, did_you_mean
 from qfr.front.main import unsupported
+from qfr.tracking.environment import settle
 
 FAILED, USER_ERROR, INTERRUPTED = 1, 2, 130
 
@@ -22,6 +23,7 @@ COMMANDS = {
     "doctor": "versions, build, GPU, disk, store and model files on one screen",
     "quantize": "derive a preset from a GGUF, or compare two GGUF files tensor by tensor",
 }
+_QUESTION = "which GGUF preset can be deployed as a tool-using agent, and how sure is that?"
 _RUN = "run, plan or register a grid: the same as `python run.py …`"
 
 
@@ -51,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = did_you_mean(name, [*COMMANDS, "run"])
         print(f"error: there is no command {name!r}{near}\n  → qfr --help lists them", file=sys.stderr)
         return USER_ERROR
+    # Before anything imports MLflow.
+    settle()
     command = import_module(f"qfr.commands.{name}")
     parser = _Parser(prog=f"qfr {name}", description=command.__doc__, formatter_class=_Format)
     command.add_arguments(parser)
@@ -77,7 +81,7 @@ def _help() -> str:
     lines = [f"  {name:<{width}}  {what}" for name, what in {"run": _RUN, **COMMANDS}.items()]
     return "\n".join(
         [
-            f"qfr {qfr.__version__}: which GGUF preset can be deployed as a tool-using agent, and how sure is that?",
+            f"qfr {qfr.__version__}: {_QUESTION}",
             "",
             "usage: qfr COMMAND [options]",
             "",

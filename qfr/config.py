@@ -164,7 +164,8 @@ class QuantConfig:
         self.preset = self.preset.upper()
         if self.preset not in PRESET_BITS:
             raise ConfigError(
-                f"quant.preset={self.preset!r} is no preset of llama.cpp" + did_you_mean(self.preset, PRESET_BITS),
+                f"quant.preset={self.preset!r} is no preset of llama.cpp"
+                + did_you_mean(self.preset, PRESET_BITS),
                 hint="one of " + ", ".join(PRESET_BITS),
             )
 
@@ -279,17 +280,26 @@ class EngineConfig:
     # Scripted engine only: probability per preset that an error is met with a retry.
 
     def __post_init__(self) -> None:
-        for key, low in (("n_batch", 1), ("n_ubatch", 1), ("n_threads", 1), ("n_threads_batch", 1), ("streams", 1)):
+        for key, low in (
+            ("n_batch", 1),
+            ("n_ubatch", 1),
+            ("n_threads", 1),
+            ("n_threads_batch", 1),
+            ("streams", 1),
+        ):
             _check_at_least(f"engine.{key}", getattr(self, key), low)
         if self.n_ctx is not None:
             _check_at_least("engine.n_ctx", self.n_ctx, 64)
         if self.n_ubatch > self.n_batch:
             raise ConfigError(f"engine.n_ubatch={self.n_ubatch} is larger than engine.n_batch={self.n_batch}")
         if self.streams != 1:
-            raise ConfigError(f"engine.streams={self.streams} is not available yet", hint="use engine.streams=1")
+            raise ConfigError(
+                f"engine.streams={self.streams} is not available yet", hint="use engine.streams=1"
+            )
         if self.split_mode not in ("none", "layer", "row"):
             raise ConfigError(
-                f"engine.split_mode={self.split_mode!r}" + did_you_mean(self.split_mode, ("none", "layer", "row")),
+                f"engine.split_mode={self.split_mode!r}"
+                + did_you_mean(self.split_mode, ("none", "layer", "row")),
                 hint="one of none, layer, row",
             )
 

@@ -87,7 +87,7 @@ class Episodes:
                 break
             injector.saw(len(turns))
             parsed = read_turn(generation.text, tools, repair=rules.executor is ExecutorKind.tolerant)
-            observation = self._observe(parsed, task, injector, len(turns))
+            observation = self._observe(parsed, injector, len(turns))
             turns.append(Turn(len(turns), generation, parsed.parse, parsed.call, observation))
             errors += observation.channel is not None
             answer = parsed.submitted
@@ -109,7 +109,7 @@ class Episodes:
             errors=errors,
         )
 
-    def _observe(self, parsed: ParsedTurn, task: Task, injector: Injector, turn: int) -> Observation:
+    def _observe(self, parsed: ParsedTurn, injector: Injector, turn: int) -> Observation:
         """Run the turn's call."""
         if parsed.problem is not None:
             return observe_problem(parsed.problem)

@@ -73,17 +73,20 @@ def design_id(cfg: CellConfig, *, prompt_sha256: str, suite_sha256: str, llama_c
         if cfg.fault.kind is FaultKind.it:
             # A displaced record carries no message.
             fault = {"kind": FaultKind.it}
-    return "d-" + digest(
-        {
-            "identity_version": IDENTITY_VERSION,
-            "fields": fields,
-            "fault": fault,
-            "source": declared_source(cfg),
-            "prompt_sha256": prompt_sha256,
-            "suite_sha256": suite_sha256,
-            "llama_commit": llama_commit.removesuffix("-dirty"),
-        }
-    )[:16]
+    return (
+        "d-"
+        + digest(
+            {
+                "identity_version": IDENTITY_VERSION,
+                "fields": fields,
+                "fault": fault,
+                "source": declared_source(cfg),
+                "prompt_sha256": prompt_sha256,
+                "suite_sha256": suite_sha256,
+                "llama_commit": llama_commit.removesuffix("-dirty"),
+            }
+        )[:16]
+    )
 
 
 def cell_id(

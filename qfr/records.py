@@ -166,7 +166,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class FaultTrace:
-    """Life of the scheduled fault, each as the index of the turn in which it happened, None when it did not."""
+    """Life of the scheduled fault: the index of the turn of each event, None when it did not happen."""
 
     site: int
     # Index of the site among the task's sites for this kind.

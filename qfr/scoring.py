@@ -1,8 +1,8 @@
 """Scores: pure functions of an episode's log line.
 
-Two policies are always computed from the same log (Hu 2026, section 3). *Tolerant*: the first JSON object of a
-turn counts and an arithmetic expression is evaluated as the answer. *Strict*: every turn is strict JSON and the
-answer a literal number. A score never needs the model, the world or the suite.
+Two policies are always computed from the same log (Hu 2026, section 3). *Tolerant*: the first JSON object of
+a turn counts and an arithmetic expression is evaluated as the answer. *Strict*: every turn is strict JSON and
+the answer a literal number. A score never needs the model, the world or the suite.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The back door's commands: one module each, with `add_arguments(parser)` and `run(arguments) -> exit code`."""
+"""The back door's commands, one module each: `add_arguments(parser)` and `run(arguments) -> exit code`."""

@@ -1,8 +1,8 @@
 """Contrast a JSON table of per-task successes: published results, or results of other tools.
 
-The file: {"sites": [2, 2, 3], "tables": {"Llama/8/P0": [2, null, 3], "Llama/4/P0": [1, 0, null]}}. `sites` counts
-the fault sites of each task; each table is named model/level/prompt and holds successes per task, null where
-the task failed its clean pass. Optional: "families", "task_names", "levels" (highest first), "policy".
+The file: {"sites": [2, 2, 3], "tables": {"Llama/8/P0": [2, null, 3], "Llama/4/P0": [1, 0, null]}}. `sites`
+counts the fault sites of each task; each table is named model/level/prompt and holds successes per task, null
+where the task failed its clean pass. Optional: "families", "task_names", "levels" (highest first), "policy".
 """
 
 from __future__ import annotations

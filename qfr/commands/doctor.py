@@ -1,5 +1,6 @@
-"""Check an installation: versions, llama.cpp's build, GPU, disk, MLflow store, model files. Exit code 1 on a problem.
+"""Check an installation: versions, llama.cpp's build, GPU, disk, MLflow store, model files.
 
+Exit code 1 on a problem.
 Files that are at hand are compared with their pinned SHA-256 (read once, then remembered by size and time).
 """
 
@@ -17,7 +18,6 @@ from rich.table import Table
 
 import qfr
 from qfr.config import EngineKind, QuantConfig
-
 from qfr.engine.digests import digest
 from qfr.engine.library import library_facts
 from qfr.engine.resolve import look

@@ -8,10 +8,9 @@ excluded as ``crashed``. The user simulator has no tools.
 
 from __future__ import annotations
 
-import json
 import re
 
-from qfr.canonical import canonical
+from qfr.canonical import canonical, read_json
 from qfr.errors import did_you_mean
 from qfr.foreign.common import ForeignInfo, ForeignRun, Options, Release, Requestor, SourceKind
 from qfr.foreign.conversation import Asked, Message, Result, converse
@@ -64,7 +63,9 @@ def read_trajectories(loaded: Loaded, name: str, options: Options) -> ForeignRun
     domain = named[0] if len(named) == 1 else ""
     trials = 1 + max(each.trial or 0 for each in read)
     cell_id = f"f-{loaded.sha256[:16]}"
-    found = sort_out(read, Plan((), trials), domain=domain, cell_id=cell_id, user_tools=options.user_tools)
+    found = sort_out(
+        read, Plan((), trials, name), domain=domain, cell_id=cell_id, user_tools=options.user_tools
+    )
     doubts = []
     if text_agents:
         doubts.append(
@@ -164,7 +165,7 @@ def _arguments(node: Node) -> str:
         return canonical(node.value)
     written = node.text_or("{}")
     try:
-        return canonical(json.loads(written))
+        return canonical(read_json(written))
     except (ValueError, RecursionError):
         return canonical(written)
 

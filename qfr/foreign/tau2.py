@@ -124,7 +124,7 @@ def _read(
     stated = _stated(root, info, 1 + max(each.trial or 0 for each in read))
     found = sort_out(
         read,
-        Plan(tuple(seen.histories), stated.trials),
+        Plan(tuple(seen.histories), stated.trials, name),
         domain=stated.domain,
         cell_id=f"f-{sha256[:16]}",
         user_tools=options.user_tools | stated.user_tools,

@@ -42,6 +42,8 @@ class Plan:
 
     tasks: tuple[str, ...]
     trials: int
+    source: str
+    # File or folder name, for messages.
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def sort_out(
     numbered, warnings = _numbered(simulations)
     tasks = tuple(dict.fromkeys([*plan.tasks, *(each.task for each in simulations)]))
     if len(tasks) * plan.trials > LARGEST_PLAN:
-        raise LogError(f"{plan.trials} trials of {len(tasks)} tasks are no plausible plan")
+        raise LogError(f"{plan.trials} trials of {len(tasks)} tasks are no plausible plan", where=plan.source)
     known = user_tools | tools_of_user(
         call for each in simulations if each.conversation is not None for call in each.conversation.calls
     )

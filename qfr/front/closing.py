@@ -11,10 +11,9 @@ from rich.table import Table
 from qfr.config import CellConfig
 from qfr.errors import QfrError
 from qfr.front.design import design_of
-from qfr.front.job import JobOutcome
+from qfr.front.outcomes import CellOutcome, JobOutcome, Status
 from qfr.front.reporting import ReportRequest, report_sweep
 from qfr.front.show import console
-from qfr.front.walking import CellOutcome, Status
 from qfr.identity import clean_of
 from qfr.tracking import sweep as sweeps
 from qfr.tracking.search import finished_designs
@@ -51,9 +50,7 @@ def close_sweep(sweep: str, cells: Sequence[CellConfig], outcomes: Sequence[obje
     wanted = planned(cells)
     status = finished_designs(store, [one.design_id for one in wanted])
     lacking = [one for one in wanted if status.get(one.design_id) != "FINISHED"]
-    said = {
-        cell.design_id: cell for job in outcomes if isinstance(job, JobOutcome) for cell in job.cells
-    }
+    said = {cell.design_id: cell for job in outcomes if isinstance(job, JobOutcome) for cell in job.cells}
     out = console()
     if lacking:
         out.print(_failures(lacking, said, status))

@@ -1,4 +1,4 @@
-"""Opening engines: one loaded model at a time, kept while the cells that follow use the same file and settings."""
+"""Opening engines: one loaded model at a time, kept while the next cells use the same file and settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qfr.config import CellConfig, EngineKind
 from qfr.engine.base import Engine
 from qfr.engine.gguf import ModelFile
 from qfr.engine.resolve import resolve
-from qfr.engine.scripted import ScriptedEngine
+from qfr.engine.scripted import Policy, ScriptedEngine
 from qfr.engine.worker import WorkerEngine
 from qfr.world.base import World
 from qfr.world.demonstrate import Habits, next_turn
@@ -71,8 +71,8 @@ def peak_memory(engine: Engine | None) -> int | None:
     return engine.peak_memory_bytes() if isinstance(engine, WorkerEngine) else None
 
 
-def scripted_policy(cell: CellConfig):  # type: ignore[no-untyped-def]
-    """An agent that follows the task, and meets a failing call with a retry as often as its preset's skill says.
+def scripted_policy(cell: CellConfig) -> Policy:
+    """An agent that follows the task and retries a failing call as often as its preset's skill says.
 
     Whether it retries depends on the prompt, the preset and the task alone, so cells are reproducible.
     """

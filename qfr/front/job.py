@@ -1,11 +1,10 @@
-"""One job: a walk over a clean pass and its fault cells, journaled, logged to MLflow, resumed where it stopped."""
+"""One job: a walk over a clean pass and its fault cells, journaled, logged to MLflow, resumable."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
@@ -16,19 +15,12 @@ from qfr.front.checks import build_world
 from qfr.front.design import design_of
 from qfr.front.engines import Shelf
 from qfr.front.facts import gather
+from qfr.front.outcomes import CellOutcome, JobOutcome, Status
 from qfr.front.show import console
-from qfr.front.walking import CellOutcome, PlannedRun, Status, Walking
+from qfr.front.walking import PlannedRun, Walking
 from qfr.identity import clean_of
 from qfr.records import FaultKind
 from qfr.tracking.store import open_store
-
-
-@dataclass(frozen=True)
-class JobOutcome:
-    """What became of a walk's cells, the clean pass first."""
-
-    cells: tuple[CellOutcome, ...]
-
 
 # The engine that the jobs of this process share, so that one loaded model serves all its prompts.
 _SHELF = Shelf()

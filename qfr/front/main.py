@@ -6,6 +6,7 @@ This module loads nothing heavy, so that a wrong platform or Python is named bef
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -55,7 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USER_ERROR
     from qfr.errors import QfrError, UserError
     from qfr.front.hydra_app import run_hydra
+    from qfr.tracking.environment import settle
 
+    settle()
+    # A stopped job (kill, a cluster's time limit) ends as one that Ctrl-C interrupts: in a state to resume.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run_hydra(sys.argv[1:] if argv is None else list(argv))
     except QfrError as error:

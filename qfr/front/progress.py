@@ -56,6 +56,6 @@ class WalkProgress:
         self._bar.stop()
 
     def advance(self, note: str, dropped: int) -> None:
-        """One more episode is played; `dropped` episodes will never be, since their task was not certified."""
+        """One more episode is played; `dropped` ones will never be, since their task was not certified."""
         self._total -= dropped
         self._bar.update(self._task, advance=1, total=self._total, note=note)

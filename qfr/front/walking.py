@@ -7,9 +7,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import yaml
 
@@ -20,6 +19,7 @@ from qfr.episode import Episodes, Rules
 from qfr.errors import LogError, MachineryError, TrackingError
 from qfr.facts import CellFacts, Work
 from qfr.front.engines import peak_memory
+from qfr.front.outcomes import CellOutcome, Status
 from qfr.front.progress import WalkProgress
 from qfr.front.show import console
 from qfr.journal import Journal
@@ -32,32 +32,6 @@ from qfr.tracking.store import Store
 from qfr.tracking.sweep import find_sweep
 from qfr.tracking.writer import FinishedCell, RunHandle, fail_cell, finish_cell, kill_cell, start_cell
 from qfr.world.base import World, sites, suite_json
-
-
-class Status(StrEnum):
-    """What became of a cell in a job."""
-
-    finished = "finished"
-    skipped = "skipped"
-    # A finished run stood in the store already.
-    failed = "failed"
-    # The machinery broke; the run is FAILED and the same command goes on from the journal.
-    not_logged = "not logged"
-    # Played, but MLflow did not take it; the journal holds it and the same command logs it.
-
-
-@dataclass(frozen=True)
-class CellOutcome:
-    """What became of one cell."""
-
-    name: str
-    design_id: str
-    cell_id: str
-    # Empty when the engine never loaded.
-    status: Status
-    reason: str
-    # Why it failed, "" otherwise.
-    run_id: str
 
 
 @dataclass(frozen=True)
@@ -126,8 +100,7 @@ class Walking:
             except MachineryError as error:
                 played = error
             except KeyboardInterrupt:
-                for cell in cells:
-                    kill_cell(self._store, cell.handle)
+                self._mark(cells, lambda cell: kill_cell(self._store, cell.handle))
                 raise
             for outcome in self._fail(cells, played) if played else self._finish(engine, cells, clean):
                 outcomes[outcome.cell_id] = outcome
@@ -230,13 +203,21 @@ class Walking:
             config_yaml=config_text(cell.run.config),
             timing=timing.read_bytes() if timing.exists() else b"",
             ep_min_calls=cell.run.config.scorer.ep_min_calls,
+            traces=cell.run.config.tracking.traces,
         )
 
     def _fail(self, cells: Sequence[_Open], error: MachineryError) -> list[CellOutcome]:
         self._say(f"{self._runs[0].facts.name}: FAILED: {error}")
-        for cell in cells:
-            fail_cell(self._store, cell.handle, str(error), "")
+        self._mark(cells, lambda cell: fail_cell(self._store, cell.handle, str(error), ""))
         return [self._outcome(cell.run, Status.failed, str(error), cell.handle.run_id) for cell in cells]
+
+    def _mark(self, cells: Sequence[_Open], mark: Callable[[_Open], None]) -> None:
+        """Set the runs' status. A store that is away must not hide why the runs ended."""
+        for cell in cells:
+            try:
+                mark(cell)
+            except TrackingError as error:
+                self._say(f"{cell.run.facts.name}: its run still says RUNNING: {error}")
 
     def _work(self, engine: Engine) -> Work:
         count = engine.counters()

@@ -62,12 +62,12 @@ class Log:
 
     def in_channel(self, channel: str) -> BoolArray:
         """The call failed in this channel, shape (n_calls,)."""
-        return self.calls["channel"].isin([channel]).to_numpy(dtype=np.bool_)
+        return np.asarray(self.calls["channel"].isin([channel]), dtype=np.bool_)
 
     @cached_property
     def erred(self) -> BoolArray:
         """The call failed by the agent's own error, shape (n_calls,)."""
-        return self.calls["channel"].notna().to_numpy(dtype=np.bool_)
+        return np.asarray(self.calls["channel"].notna(), dtype=np.bool_)
 
     @cached_property
     def last(self) -> BoolArray:

@@ -56,8 +56,9 @@ def rerun(wide: BudgetTable, tight: BudgetTable, *, options: Options = EXACT) ->
 
     Raises
     ------
-    TableError If policies, rules or tasks differ, the rule is not *allow K* without injected failures (the
-    executor's own), or the wide log does not reach the tight budget.
+    TableError
+        Policies, rules or tasks differ, the rule is not the executor's own (*allow K* without injected
+        failures), or the wide log does not reach the tight budget.
     """
     budget = tight.budgets[0]
     where = f"{wide.name} and {tight.name}"
