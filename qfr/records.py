@@ -28,6 +28,8 @@ class Channel(StrEnum):
     arguments = "arguments"
     entity = "entity"
     form = "format"
+    policy = "policy"
+    # Only in logs of other tools: the call broke a rule of theirs or met the wrong state.
 
 
 class ParseKind(StrEnum):

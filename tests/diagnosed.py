@@ -1,4 +1,4 @@
-"""Hand-made episodes for the diagnostics: every call is spelled out, tables and scores follow from the log."""
+"""Hand-made episodes for the diagnostics: every call is spelled out, tables and scores follow."""
 
 from __future__ import annotations
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +28,8 @@ class HubServer:
     break_after: int | None = None
     # The next download breaks off after so many bytes.
     gated: bool = False
+    pause: float = 0.0
+    # Seconds between pieces of a download.
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -56,6 +60,11 @@ class _Handler(BaseHTTPRequestHandler):
         content = self.hub.files.get(f"{repo}/{name}")
         if content is None:
             return self._refuse("EntryNotFound")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._send(content, wanted, body=body)
+        return None
+
+    def _send(self, content: bytes, wanted: str, *, body: bool) -> None:
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
         part = content[start:]
         self.send_response(206 if wanted else 200)
@@ -67,12 +76,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(part)))
         self.end_headers()
         if not body:
-            return None
+            return
         if self.hub.break_after is not None:
             part, self.hub.break_after = part[: self.hub.break_after], None
             self.close_connection = True
-        self.wfile.write(part)
-        return None
+        for place in range(0, len(part), 1 << 20):
+            self.wfile.write(part[place : place + (1 << 20)])
+            time.sleep(self.hub.pause)
 
     def _refuse(self, code: str, status: int = 404) -> None:
         self.send_response(status)

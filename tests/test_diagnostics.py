@@ -237,7 +237,7 @@ def test_one_draw_serves_correlated_quantities() -> None:
 
 
 def test_amplification_names_counts_and_rates_apart() -> None:
-    """Twice the errors in more calls: the count ratio is 2, the rate ratio 1.5, and neither is the difference."""
+    """Twice the errors in more calls: the count ratio is 2, the rate ratio 1.5."""
     names = [f"t{at}" for at in range(10)]
     low = log_of("low", [episode(t, [bad(Channel.entity), good(), RIGHT]) for t in names])
     high = log_of(

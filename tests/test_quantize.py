@@ -96,7 +96,7 @@ def test_derived_from_the_file_that_the_model_names(wide: Path, tmp_path: Path) 
     file = resolve(config, preset("Q8_0"), tmp_path)
     assert file.facts.file_type == "Q8_0"
     pinned = replace(config, files={"f16": FileConfig(wide.name, "ab" * 32, None)})
-    with pytest.raises(ModelFileError, match="pins abab"):
+    with pytest.raises(ModelFileError, match="expected is abab"):
         resolve(pinned, preset("Q8_0"), tmp_path)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,42 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(
     assert 0 < int(resumed[0].removesuffix("-")) <= 15_000_000
 
 
+def test_a_killed_download_goes_on_in_the_next_process(hub: HubServer, tiny: Path, tmp_path: Path) -> None:
+    content = tiny.read_bytes() + bytes(60_000_000)
+    hub.files["owner/tiny-GGUF/tiny-f16.gguf"] = content
+    hub.pause = 0.05
+    code = (
+        "import sys\n"
+        "from qfr.engine.hub import HubFile, download\n"
+        "download(HubFile('owner/tiny-GGUF', 'tiny-f16.gguf', sys.argv[1]), None)\n"
+    )
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub")}
+    root = Path(__file__).parents[1]
+    process = subprocess.Popen([sys.executable, "-c", code, COMMIT], cwd=root, env=environment)
+    blobs = tmp_path / "hub" / "models--owner--tiny-GGUF" / "blobs"
+    while process.poll() is None and not any(path.stat().st_size for path in blobs.glob("*.incomplete")):
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    (partial,) = blobs.glob("*.incomplete")
+    kept = partial.stat().st_size
+    assert 0 < kept < len(content)
+    hub.pause = 0.0
+    file = resolve(published(), preset("F16"), tmp_path)
+    assert file.sha256 == hashlib.sha256(content).hexdigest()
+    assert f"GET owner/tiny-GGUF {COMMIT} tiny-f16.gguf bytes={kept}-" in hub.requests
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_damaged_download_is_told_by_the_hubs_own_digest(tmp_path: Path) -> None:
+    file = resolve(published(), preset("F16"), tmp_path)
+    blob = file.path.resolve()
+    blob.write_bytes(blob.read_bytes()[:-1] + b"x")
+    os.utime(blob, ns=(1, 1))
+    with pytest.raises(ModelFileError, match=f"expected is {file.sha256}"):
+        resolve(published(), preset("F16"), tmp_path)
+
+
 def test_split_files_are_downloaded_whole(tmp_path: Path, hub: HubServer) -> None:
     for path in write_split(tmp_path):
         hub.files[f"owner/tiny-GGUF/F16/{path.name}"] = path.read_bytes()
@@ -176,8 +213,6 @@ def test_no_network_says_what_to_fetch_and_where_to_put_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-    # The hub's library tries several times.
-    monkeypatch.setattr("time.sleep", lambda _: None)
     wanted = f"tiny-f16.gguf of owner/tiny-GGUF at revision {COMMIT}: cannot be downloaded: the hub cannot be"
     with pytest.raises(ModelFileError, match=f"(?s){wanted} reached.*into /my/models, or give model.path"):
         resolve(published(folder="/my/models"), preset("F16"), tmp_path)
@@ -211,5 +246,5 @@ def test_offline_mode_is_named(hub: HubServer, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("hub")
 def test_a_download_that_is_not_the_pinned_file_is_refused(tmp_path: Path) -> None:
     config = published(files={"f16": FileConfig("tiny-f16.gguf", "ab" * 32, None)})
-    with pytest.raises(ModelFileError, match="pins abab"):
+    with pytest.raises(ModelFileError, match="expected is abab"):
         resolve(config, preset("F16"), tmp_path)

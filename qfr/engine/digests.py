@@ -59,7 +59,7 @@ def write_atomically(path: Path, text: str) -> None:
     Path(temporary).replace(path)
 
 
-def verify(path: Path, cache_dir: Path, pinned: str | None) -> str:
+def verify(path: Path, cache_dir: Path, pinned: str | None, progress: Progress | None = None) -> str:
     """Digest of a file, compared with the pinned one.
 
     Raises
@@ -67,10 +67,10 @@ def verify(path: Path, cache_dir: Path, pinned: str | None) -> str:
     ModelFileError
         It is another file.
     """
-    value = digest(path, cache_dir)
+    value = digest(path, cache_dir, progress)
     if pinned is not None and value != pinned:
         raise ModelFileError(
-            f"has SHA-256 {value}, the configuration pins {pinned}",
+            f"has SHA-256 {value}, expected is {pinned}",
             where=str(path),
             hint="it is another file or was changed: delete it to fetch the pinned one, or change the pin",
         )

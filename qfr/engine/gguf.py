@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gguf.constants import LlamaFileType
 
-from qfr.engine.digests import verify
+from qfr.engine.digests import Progress, verify
 from qfr.engine.header import Header, read_header
 from qfr.engine.parts import parts_of, total_bytes
 from qfr.engine.template import sha256_of
@@ -192,6 +192,7 @@ def open_model(
     origin: str = "path",
     revision: str | None = None,
     pinned: str | None = None,
+    progress: Progress | None = None,
 ) -> ModelFile:
     """A GGUF on disk, inspected and with its digest.
 
@@ -202,5 +203,5 @@ def open_model(
     """
     parts = parts_of(path)
     facts = inspect(parts[0])
-    value = verify(parts[0], cache_dir, pinned)
+    value = verify(parts[0], cache_dir, pinned, progress)
     return ModelFile(parts[0], parts, value, total_bytes(parts), origin, revision, facts, None)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from filelock import FileLock
 
 from qfr.errors import ModelFileError
 
@@ -33,15 +38,22 @@ def cached(file: HubFile) -> Path | None:
 def commit_of(path: Path) -> str | None:
     """Commit of a cached file: the cache keeps each commit's files in a folder of that name."""
     parts = path.parts
-    if "snapshots" not in parts[:-1]:
+    if "snapshots" not in parts[:-2]:
         return None
-    return parts[len(parts) - 1 - parts[::-1].index("snapshots") + 1]
+    return parts[len(parts) - parts[::-1].index("snapshots")]
+
+
+def published_digest(path: Path) -> str | None:
+    """SHA-256 that the hub gave for a cached file: it names the file that the cache's link leads to."""
+    name = path.resolve().name
+    return name if re.fullmatch(r"[0-9a-f]{64}", name) else None
 
 
 def download(file: HubFile, folder: str | None) -> Path:
     """Fetch a file into the cache, with the hub's progress bar, going on where an earlier try broke off.
 
-    `HF_ENDPOINT`, `HF_HUB_OFFLINE`, `HF_HUB_CACHE` and the hub's token are honoured.
+    `HF_ENDPOINT`, `HF_HUB_OFFLINE`, `HF_HUB_CACHE` and the hub's token are honoured. `folder` is where the
+    user keeps files, named in the hint.
 
     Raises
     ------
@@ -52,30 +64,60 @@ def download(file: HubFile, folder: str | None) -> Path:
 
     # The hub's HTTP errors share this base; which HTTP client it belongs to depends on the hub's version.
     http_error: type[BaseException] = errors.HfHubHTTPError.__bases__[0]
+    endpoint = os.environ.get("HF_ENDPOINT")
     try:
-        return Path(
-            hf_hub_download(
-                file.repo_id, file.filename, revision=file.revision, endpoint=os.environ.get("HF_ENDPOINT")
-            )
-        )
+        _fetch(file, endpoint)
+        return Path(hf_hub_download(file.repo_id, file.filename, revision=file.revision, endpoint=endpoint))
     except errors.GatedRepoError:
         reason = "the repository is gated: accept its terms on its page and log in with `hf auth login`"
     except errors.RepositoryNotFoundError:
         reason = "there is no such repository, or it is private and no token is set"
     except errors.RevisionNotFoundError:
         reason = "the repository has no such revision"
-    except errors.LocalEntryNotFoundError as error:
-        offline = isinstance(error.__cause__, errors.OfflineModeIsEnabled) or bool(
-            os.environ.get("HF_HUB_OFFLINE")
-        )
-        reason = "offline mode is on (HF_HUB_OFFLINE)" if offline else "the hub cannot be reached"
+    except errors.OfflineModeIsEnabled:
+        reason = "offline mode is on (HF_HUB_OFFLINE)"
     except errors.EntryNotFoundError:
         reason = "the repository has no such file at this revision"
     except (http_error, OSError) as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        reason = "the hub cannot be reached, or broke off: " + " ".join(str(error).split())[:300]
     place = f"into {folder}" if folder else "anywhere and give model.folder=<its folder>"
     raise ModelFileError(
         f"cannot be downloaded: {reason}",
         where=str(file),
-        hint=f"put the file {place}, or give model.path=<the file>",
+        hint=f"try again, or put the file {place}, or give model.path=<the file>",
     )
+
+
+def _fetch(file: HubFile, endpoint: str | None) -> None:
+    """Fetch the content to where the hub's own download looks for it before it fetches anything.
+
+    The hub's download starts from nothing in each process; with files of many gigabytes that will not do.
+    """
+    from huggingface_hub import constants, get_hf_file_metadata, get_token, hf_hub_url
+    from huggingface_hub.file_download import http_get, repo_folder_name
+
+    url = hf_hub_url(file.repo_id, file.filename, revision=file.revision, endpoint=endpoint)
+    found = get_hf_file_metadata(url)
+    if found.etag is None or found.size is None:
+        return
+    cache, name = Path(constants.HF_HUB_CACHE), repo_folder_name(repo_id=file.repo_id, repo_type="model")
+    blobs, locks = cache / name / "blobs", cache / ".locks" / name
+    # A signed address elsewhere must not see the token.
+    own = urlsplit(found.location).netloc == urlsplit(url).netloc
+    token = get_token() if own else None
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    for folder in (blobs, locks):
+        folder.mkdir(parents=True, exist_ok=True)
+    whole, partial = blobs / found.etag, blobs / f"{found.etag}.incomplete"
+    with FileLock(locks / f"{found.etag}.lock"):
+        if whole.exists():
+            return
+        with partial.open("ab") as stream:
+            done = stream.tell()
+            free = shutil.disk_usage(blobs).free
+            if free < found.size - done:
+                raise OSError(
+                    f"{(found.size - done) / 1e9:.1f} GB to come, {free / 1e9:.1f} GB free in {blobs}"
+                )
+            http_get(found.location, stream, resume_size=done, headers=headers, expected_size=found.size)
+        partial.replace(whole)

@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from qfr.config import PRESET_BITS, QuantConfig
 from qfr.engine import child
-from qfr.engine.digests import digest, write_atomically
+from qfr.engine.digests import Progress, digest, write_atomically
 from qfr.engine.gguf import Derivation, GgufFacts, ModelFile, inspect, open_model
 from qfr.engine.header import check_readable
 from qfr.engine.library import library_facts
@@ -46,7 +46,14 @@ class Outcome:
     # Last lines of its log that tell of a failure.
 
 
-def derive(source: Path, quant: QuantConfig, cache_dir: Path, *, allow_requantize: bool) -> ModelFile:
+def derive(
+    source: Path,
+    quant: QuantConfig,
+    cache_dir: Path,
+    *,
+    allow_requantize: bool,
+    progress: Progress | None = None,
+) -> ModelFile:
     """The preset made from `source`, from the cache where it has been made before.
 
     Parameters
@@ -59,6 +66,8 @@ def derive(source: Path, quant: QuantConfig, cache_dir: Path, *, allow_requantiz
         Derived files stand in its folder `derived`.
     allow_requantize : bool
         Accept a source that is quantized itself.
+    progress
+        Told how far the digest of a large source has come.
 
     Raises
     ------
@@ -72,7 +81,7 @@ def derive(source: Path, quant: QuantConfig, cache_dir: Path, *, allow_requantiz
     imatrix = None if quant.imatrix is None else Path(quant.imatrix).expanduser()
     library = library_facts()
     made = Derivation(
-        source_sha256=digest(source, cache_dir),
+        source_sha256=digest(source, cache_dir, progress),
         source_type=facts.file_type,
         preset=quant.preset,
         llama_commit=library.commit,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from qfr.config import FileConfig, ModelConfig, QuantConfig
 from qfr.engine import hub
-from qfr.engine.digests import verify
+from qfr.engine.digests import Progress, verify
 from qfr.engine.gguf import ModelFile, inspect, open_model
 from qfr.engine.parts import part_names, parts_of, total_bytes
 from qfr.engine.quantize import derive
@@ -71,7 +71,9 @@ def look(model: ModelConfig, quant: QuantConfig) -> Located:
     return _located(name, found[0], found[1], wanted.file.sha256, model, derived=wanted.derived)
 
 
-def resolve(model: ModelConfig, quant: QuantConfig, cache_dir: Path) -> ModelFile:
+def resolve(
+    model: ModelConfig, quant: QuantConfig, cache_dir: Path, progress: Progress | None = None
+) -> ModelFile:
     """The cell's model file: found, downloaded or derived; inspected, with its digest verified.
 
     Parameters
@@ -80,6 +82,8 @@ def resolve(model: ModelConfig, quant: QuantConfig, cache_dir: Path) -> ModelFil
         What is wanted.
     cache_dir : Path
         Folder for digests and derived files.
+    progress
+        Told how far the digest of a large file has come.
 
     Raises
     ------
@@ -90,7 +94,7 @@ def resolve(model: ModelConfig, quant: QuantConfig, cache_dir: Path) -> ModelFil
     if isinstance(wanted.file, Path):
         source = wanted.file
         if not wanted.derived:
-            found = open_model(source, cache_dir)
+            found = open_model(source, cache_dir, progress=progress)
             if model.path is not None and found.facts.file_type not in ("", quant.preset):
                 raise ModelFileError(
                     f"calls itself {found.facts.file_type}, quant.preset says {quant.preset}",
@@ -98,17 +102,17 @@ def resolve(model: ModelConfig, quant: QuantConfig, cache_dir: Path) -> ModelFil
                     hint=f"quant.preset={found.facts.file_type}",
                 )
             return found
-        return derive(source, quant, cache_dir, allow_requantize=model.allow_requantize)
+        return derive(source, quant, cache_dir, allow_requantize=model.allow_requantize, progress=progress)
     place, origin = _find(model, wanted.file.filename) or _fetch(model, wanted.file.filename)
+    pin, revision = wanted.file.sha256, None
+    if origin == "hub":
+        revision = hub.commit_of(place)
+        pin = pin or (hub.published_digest(place) if len(parts_of(place)) == 1 else None)
     if wanted.derived:
-        verify(place, cache_dir, wanted.file.sha256)
-        return replace(
-            derive(place, quant, cache_dir, allow_requantize=model.allow_requantize),
-            revision=hub.commit_of(place),
-        )
-    return open_model(
-        place, cache_dir, origin=origin, revision=hub.commit_of(place), pinned=wanted.file.sha256
-    )
+        verify(place, cache_dir, pin, progress)
+        made = derive(place, quant, cache_dir, allow_requantize=model.allow_requantize, progress=progress)
+        return replace(made, revision=revision)
+    return open_model(place, cache_dir, origin=origin, revision=revision, pinned=pin, progress=progress)
 
 
 def _wanted(model: ModelConfig, preset: str) -> _Wanted:

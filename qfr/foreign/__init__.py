@@ -20,7 +20,8 @@ How a foreign log maps to the records
 
 Rooms: `common` (the nouns), `node` (checked JSON), `failures` (which way a call failed), `conversation`
 (messages to turns), `tau2`, `tau2_messages`, `tau1` (the formats), `trials` (numbering, what is missing),
-`measures` (rates, budgets, pass^k, bounds), `reading` (any of the formats).
+`release` (what early releases dropped), `measures` (success, pass^k, budgets), `rates` (channels, recovery,
+length), `reading` (any of the formats).
 """
 
 from qfr.foreign.common import (

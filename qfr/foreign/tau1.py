@@ -9,6 +9,7 @@ excluded as ``crashed``. The user simulator has no tools.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from qfr.canonical import canonical, read_json
 from qfr.errors import did_you_mean
@@ -47,24 +48,24 @@ def read_trajectories(loaded: Loaded, name: str, options: Options) -> ForeignRun
     """
     root = loaded.root
     read: list[Simulation] = []
-    domains: dict[str, None] = {}
+    domains: set[str] = set()
     text_agents = 0
     for node in root.drain():
         messages = _messages(node)
         read.append(_simulation(node, messages))
-        domains.update(dict.fromkeys(_domain(message.text) for message in messages[:1]))
-        text_agents += any(
-            message.role is Requestor.agent and not message.calls and _TEXT_ACTION.search(message.text)
-            for message in messages
-        )
+        domains.update(_domain(message.text) for message in messages[:1])
+        text_agents += any(map(_acts_in_prose, messages))
     if not read:
         raise root.wrong("holds no trajectory", "the run has finished none yet")
-    named = [domain for domain in domains if domain]
-    domain = named[0] if len(named) == 1 else ""
-    trials = 1 + max(each.trial or 0 for each in read)
-    cell_id = f"f-{loaded.sha256[:16]}"
+    domains.discard("")
+    info = _info(loaded, name, options, domains.pop() if len(domains) == 1 else "")
+    info = replace(info, trials=1 + max(each.trial or 0 for each in read))
     found = sort_out(
-        read, Plan((), trials, name), domain=domain, cell_id=cell_id, user_tools=options.user_tools
+        read,
+        Plan((), info.trials, name),
+        domain=info.domain,
+        cell_id=f"f-{loaded.sha256[:16]}",
+        user_tools=options.user_tools,
     )
     doubts = []
     if text_agents:
@@ -72,28 +73,35 @@ def read_trajectories(loaded: Loaded, name: str, options: Options) -> ForeignRun
             f"{text_agents} trajectories are of a text agent (Action: in prose); its calls are not in the "
             "log as calls and are in no rate"
         )
-    return ForeignRun(
-        info=ForeignInfo(
-            kind=SourceKind.tau1,
-            release=Release.not_applicable,
-            release_reason="tau-bench v1 dropped no invented tool names",
-            model=options.model or name.removesuffix(".json"),
-            agent="",
-            user_model="",
-            domain=domain,
-            git_commit="",
-            timestamp="",
-            trials=trials,
-            max_steps=MAX_STEPS,
-            max_errors=None,
-            seed=None,
-            user_tools=found.user_tools,
-            source=name,
-            sha256=loaded.sha256,
-        ),
-        episodes=found.episodes,
-        excluded=found.excluded,
-        warnings=(*found.warnings, *doubts),
+    return ForeignRun(info, found.episodes, found.excluded, (*found.warnings, *doubts))
+
+
+def _info(loaded: Loaded, name: str, options: Options, domain: str) -> ForeignInfo:
+    return ForeignInfo(
+        kind=SourceKind.tau1,
+        release=Release.not_applicable,
+        release_reason="tau-bench v1 dropped no invented tool names",
+        model=options.model or name.removesuffix(".json"),
+        agent="",
+        user_model="",
+        domain=domain,
+        git_commit="",
+        timestamp="",
+        trials=0,
+        max_steps=MAX_STEPS,
+        max_errors=None,
+        seed=None,
+        user_tools=options.user_tools,
+        source=name,
+        sha256=loaded.sha256,
+    )
+
+
+def _acts_in_prose(message: Message) -> bool:
+    return (
+        message.role is Requestor.agent
+        and not message.calls
+        and _TEXT_ACTION.search(message.text) is not None
     )
 
 

@@ -73,7 +73,8 @@ class Log:
     def last(self) -> BoolArray:
         """The last call of its episode, shape (n_calls,)."""
         following = np.append(self.episode_of[1:], -1)
-        return self.episode_of != following
+        ends: BoolArray = self.episode_of != following
+        return ends
 
     @cached_property
     def submits(self) -> BoolArray:

@@ -1,0 +1,223 @@
+"""Whole sweeps from the command line: resume, kill, a dying engine, failures that cost one cell."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tiny_models import TinyModel, write_model
+
+from qfr.front import job
+from qfr.front.models import compose_cell
+from qfr.front.outcomes import Status
+from qfr.journal import Journal
+from qfr.tracking.cells import read_finished
+from qfr.tracking.reader import read_cells
+from qfr.tracking.search import find_finished
+from qfr.tracking.store import Store, open_store
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTED = ("experiment=smoke", "fault=et,it,ep", "prompt=P0")
+
+
+def command(folder: Path, *overrides: str) -> list[str]:
+    return [sys.executable, str(ROOT / "run.py"), *overrides, f"hydra.sweep.dir={folder}/multirun"]
+
+
+def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(folder, *overrides), cwd=folder, capture_output=True, text=True, check=False)
+
+
+def logs(folder: Path) -> dict[str, bytes]:
+    """The log of every finished cell, by the cell's name."""
+    store = open_store(None, folder / "mlruns", "qfr")
+    found: dict[str, bytes] = {}
+    for cell in read_cells(store).cells:
+        path = store.root / "artifacts" / "qfr" / cell.run_id / "artifacts" / "episodes.jsonl.gz"
+        assert cell.facts.name not in found, "a cell was run twice"
+        found[cell.facts.name] = gzip.decompress(path.read_bytes())
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An uninterrupted sweep and what it printed."""
+    folder = tmp_path_factory.mktemp("whole")
+    done = run(folder, *SCRIPTED)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_one_command_ends_with_contrasts_and_a_report(whole: tuple[Path, str]) -> None:
+    folder, printed = whole
+    assert "Q8_0 − Q4_K_M" in printed
+    page = next((folder / "mlruns" / "reports").glob("*/report.html"))
+    assert str(page) in printed
+    assert "mlflow ui --backend-store-uri sqlite:///" in printed
+    assert set(logs(folder)) == {
+        f"scripted {quant} P0 {fault}" for quant in ("q8_0", "q4_k_m") for fault in ("none", "et", "it", "ep")
+    }
+
+
+def test_the_same_command_again_skips_what_is_finished(whole: tuple[Path, str]) -> None:
+    folder, _ = whole
+    before = logs(folder)
+    again = run(folder, *SCRIPTED)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count("finished before") == 8
+    assert logs(folder) == before
+
+
+def test_three_faults_share_one_clean_pass(whole: tuple[Path, str]) -> None:
+    folder, _ = whole
+    store = open_store(None, folder / "mlruns", "qfr")
+    cells = read_cells(store).cells
+    clean = {cell.facts.cell_id: cell.log_sha256 for cell in cells if cell.facts.fault == "none"}
+    faulted = [cell for cell in cells if cell.facts.fault != "none"]
+    assert len(clean) == 2
+    assert {cell.clean_log_sha256 for cell in faulted} == set(clean.values())
+    assert {cell.facts.clean_id for cell in faulted} == set(clean)
+    assert all(cell.metrics["work.segment_ratio"] == 1.0 for cell in cells)
+
+
+def test_killed_sweeps_end_in_the_same_bytes(whole: tuple[Path, str], tmp_path: Path) -> None:
+    """SIGKILL at random moments of the sweep, then the same command until it is done."""
+    expected = logs(whole[0])
+    moments = random.Random(7)
+    for _ in range(4):
+        process = subprocess.Popen(
+            command(tmp_path, *SCRIPTED), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        time.sleep(moments.uniform(2.0, 7.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = run(tmp_path, *SCRIPTED)
+    assert done.returncode == 0, done.stderr
+    assert logs(tmp_path) == expected
+
+
+def test_a_termination_leaves_killed_runs_that_resume(tmp_path: Path) -> None:
+    big = ("model=scripted", "suite.families={base:400}", "fault=et")
+    process = subprocess.Popen(
+        command(tmp_path, *big), cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    journals = tmp_path / "mlruns" / "journal"
+    _wait_for(lambda: any(path.stat().st_size > 20_000 for path in journals.glob("*/journal.jsonl")))
+    process.terminate()
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert "interrupted" in said
+    assert "Traceback" not in said
+    reading = read_cells(open_store(None, tmp_path / "mlruns", "qfr"))
+    assert {cell.status for cell in reading.unfinished} == {"KILLED"}
+    done = run(tmp_path, *big)
+    assert done.returncode == 0, done.stderr
+    assert "resumes after" in done.stderr
+
+
+def _wait_for(condition: object, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.05)
+
+
+# --- the real engine, with a tiny random model -----------------------------------------------------
+
+
+def tiny_cell(folder: Path, model: Path, *more: str):  # type: ignore[no-untyped-def]
+    return compose_cell(
+        "model=local",
+        f'model.path="{model}"',
+        "quant=f16",
+        "suite.families={base:3}",
+        "suite.step_budget=3",
+        "executor.max_tokens=8",
+        "engine.n_threads=1",
+        "engine.n_threads_batch=1",
+        f"tracking.root={folder}/mlruns",
+        *more,
+    )
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("tiny") / "tiny model, ünïcode=1.gguf", TinyModel(context=4096))
+
+
+def stored(store: Store, outcome: job.JobOutcome) -> list[bytes]:
+    from qfr.journal import log_bytes
+
+    found = find_finished(store, [cell.cell_id for cell in outcome.cells])
+    return [log_bytes(read_finished(store, found[cell.cell_id])) for cell in outcome.cells]
+
+
+def test_ungated_faults_run_and_resume_byte_for_byte(tiny: Path, tmp_path: Path, make_store) -> None:  # type: ignore[no-untyped-def]
+    """A resumed walk, the walk that was never interrupted, and one with every fault kind apart agree."""
+    one = make_store("a/mlruns".replace("/", "_"))
+    cell = tiny_cell(tmp_path, tiny, "suite.gate=none", "walk=[et,it,ep]", f"tracking.root={one.root}")
+    outcome = job.run_job(cell)
+    assert [c.status for c in outcome.cells] == [Status.finished] * 4, outcome
+    expected = stored(one, outcome)
+
+    two = make_store("b_mlruns")
+    facts = {c.cell_id: log for c, log in zip(outcome.cells, expected, strict=True)}
+    for cell_id, log in facts.items():
+        journal = Journal(two.root / "journal" / cell_id)
+        lines = log.splitlines(keepends=True)
+        # Half of the cell was played, and the last line is torn.
+        journal.path.write_bytes(b"".join(lines[: len(lines) // 2]) + lines[-1][:50])
+    cell = tiny_cell(tmp_path, tiny, "suite.gate=none", "walk=[et,it,ep]", f"tracking.root={two.root}")
+    assert stored(two, job.run_job(cell)) == expected
+
+    three = make_store("c_mlruns")
+    parts = []
+    for kind in ("ep", "it", "et"):
+        cell = tiny_cell(tmp_path, tiny, "suite.gate=none", f"fault={kind}", f"tracking.root={three.root}")
+        parts.append(job.run_job(cell).cells[-1])
+    assert stored(three, job.JobOutcome((outcome.cells[0], *reversed(parts)))) == expected
+
+
+def test_an_aborted_engine_costs_one_cell(tiny: Path, tmp_path: Path, make_store) -> None:  # type: ignore[no-untyped-def]
+    store = make_store()
+    slow = ("suite.families={base:400}", "suite.step_budget=12", f"tracking.root={store.root}")
+    killer = threading.Thread(target=_abort_worker_of, args=(os.getpid(), store.root / "journal"))
+    killer.start()
+    outcome = job.run_job(tiny_cell(tmp_path, tiny, *slow))
+    killer.join()
+    assert {cell.status for cell in outcome.cells} == {Status.failed}
+    assert "SIGABRT" in outcome.cells[0].reason
+    reading = read_cells(store)
+    assert {cell.status for cell in reading.unfinished} == {"FAILED"}
+    assert all("SIGABRT" in cell.failure for cell in reading.unfinished)
+    # The next cell finds a fresh engine; the failed one resumes from its journal.
+    after = job.run_job(tiny_cell(tmp_path, tiny, f"tracking.root={store.root}"))
+    assert {cell.status for cell in after.cells} == {Status.finished}
+
+
+def _abort_worker_of(parent: int, journals: Path) -> None:
+    _wait_for(lambda: any(path.stat().st_size > 2_000 for path in journals.glob("*/journal.jsonl")))
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    workers = [pid for pid in children if b"worker_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    for pid in workers:
+        os.kill(int(pid), signal.SIGABRT)
+
+
+def test_a_damaged_model_file_is_one_clear_failure(tiny: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    shutil.copy(tiny, broken)
+    with broken.open("r+b") as file:
+        file.truncate(broken.stat().st_size // 2)
+    done = run(tmp_path, "model=local", f'model.path="{broken}"', "quant=f16")
+    assert done.returncode == 2
+    assert "broken.gguf" in done.stderr
+    assert "Traceback" not in done.stderr
