@@ -66,7 +66,7 @@ def download(file: HubFile, folder: str | None) -> Path:
     http_error: type[BaseException] = errors.HfHubHTTPError.__bases__[0]
     endpoint = os.environ.get("HF_ENDPOINT")
     try:
-        _fetch(file, endpoint)
+        _fetch(file, endpoint, http_error)
         return Path(hf_hub_download(file.repo_id, file.filename, revision=file.revision, endpoint=endpoint))
     except errors.GatedRepoError:
         reason = "the repository is gated: accept its terms on its page and log in with `hf auth login`"
@@ -88,7 +88,7 @@ def download(file: HubFile, folder: str | None) -> Path:
     )
 
 
-def _fetch(file: HubFile, endpoint: str | None) -> None:
+def _fetch(file: HubFile, endpoint: str | None, http_error: type[BaseException]) -> None:
     """Fetch the content to where the hub's own download looks for it before it fetches anything.
 
     The hub's download starts from nothing in each process; with files of many gigabytes that will not do.
@@ -119,5 +119,14 @@ def _fetch(file: HubFile, endpoint: str | None) -> None:
                 raise OSError(
                     f"{(found.size - done) / 1e9:.1f} GB to come, {free / 1e9:.1f} GB free in {blobs}"
                 )
-            http_get(found.location, stream, resume_size=done, headers=headers, expected_size=found.size)
+            while done < found.size:
+                try:
+                    http_get(
+                        found.location, stream, resume_size=done, headers=headers, expected_size=found.size
+                    )
+                except http_error:
+                    # Broken off: go on as long as something comes.
+                    if stream.tell() <= done:
+                        raise
+                done = stream.tell()
         partial.replace(whole)

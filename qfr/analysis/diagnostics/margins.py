@@ -20,7 +20,7 @@ from numpy.random import Generator
 
 from qfr.analysis.diagnostics.log import Log
 from qfr.analysis.diagnostics.losses import losses
-from qfr.analysis.diagnostics.resampled import DEFAULT
+from qfr.analysis.diagnostics.resampled import DEFAULT, affordable
 from qfr.records import Policy
 from qfr.stats.association import Area, area_under_curve
 from qfr.stats.intervals import Options
@@ -29,8 +29,6 @@ from qfr.stats.lattice import BoolArray, FloatArray
 #: Edges of the histogram in logits; the last bin is open.
 EDGES = (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
-#: Values drawn at most for an area over turns: with many turns fewer resamples are taken, but at least 400.
-LARGEST_DRAW = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -89,13 +87,12 @@ def turn_margins(log: Log, policy: Policy, *, rng: Generator, options: Options =
     policy : Policy
     rng : numpy.random.Generator
     options : Options
-        Level and resamples of the area's interval (fewer resamples where there are many turns).
+        Level and resamples (fewer for an area over many turns: `resampled.affordable`).
     """
     margin, wrong = log.numbers("min_margin"), wrong_turns(log, policy)
     known = np.isfinite(margin)
     task = log.task_of[log.episode_of]
-    affordable = max(400, LARGEST_DRAW // max(1, int(known.sum())))
-    way = Options(options.level, options.method, min(options.resamples, affordable))
+    way = affordable(options, int(known.sum()))
     return TurnMargins(
         name=log.name,
         policy=str(policy),
@@ -131,10 +128,12 @@ def foretold(
     score = episode[found.rows]
     known = np.isfinite(score)
     where = reference.task_of[found.rows]
-    by_episode = area_under_curve(-score[known], found.lost[known], where[known], rng=rng, options=options)
+    way = affordable(options, int(known.sum()))
+    by_episode = area_under_curve(-score[known], found.lost[known], where[known], rng=rng, options=way)
     tasks, lost = found.by_task(reference)
     named = np.isfinite(task[tasks])
-    by_task = area_under_curve(-task[tasks][named], lost[named], tasks[named], rng=rng, options=options)
+    way = affordable(options, int(named.sum()))
+    by_task = area_under_curve(-task[tasks][named], lost[named], tasks[named], rng=rng, options=way)
     return Foretold(
         reference=reference.name,
         other=other.name,

@@ -7,7 +7,7 @@ Here one matrix of weights serves them all, so quantities of the same tasks vary
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
@@ -19,6 +19,10 @@ from qfr.stats.reliability import doubt
 from qfr.stats.resampling import ends, weight_batches
 
 DEFAULT = Options(method=Method.MONTECARLO, resamples=5_000)
+#: Values drawn at most where a quantity needs one per item and resample (an area over thousands of turns) ...
+LARGEST_DRAW = 5_000_000
+#: ... but never fewer resamples than this.
+FEWEST_RESAMPLES = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,12 @@ class Sums:
 def missing(n: int, options: Options, reason: str, value: float | None = None) -> Estimate:
     """Return an estimate without an interval (and without a value, unless one is given)."""
     return Estimate(value, None, None, options.level, n, None, Method.MONTECARLO, None, False, False, reason)
+
+
+def affordable(options: Options, items: int) -> Options:
+    """Return the options with as many resamples as the items allow; the estimate says how many were taken."""
+    limit = max(FEWEST_RESAMPLES, LARGEST_DRAW // max(1, items))
+    return replace(options, resamples=min(options.resamples, limit))
 
 
 def ratios(sums: Sums, *, rng: Generator, options: Options = DEFAULT) -> tuple[Estimate, ...]:

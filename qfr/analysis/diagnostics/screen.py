@@ -22,7 +22,7 @@ from qfr.analysis.diagnostics.keys import require
 from qfr.analysis.diagnostics.log import Log
 from qfr.analysis.diagnostics.losses import losses
 from qfr.analysis.diagnostics.margins import smallest_margins
-from qfr.analysis.diagnostics.resampled import DEFAULT
+from qfr.analysis.diagnostics.resampled import DEFAULT, affordable
 from qfr.records import ParseKind, Policy
 from qfr.stats.association import Area, Correlation, area_under_curve, spearman
 from qfr.stats.intervals import Options
@@ -132,7 +132,7 @@ def screen(
     for other in others:
         tasks, lost = losses(reference, other, policy).by_task(reference)
         level = 1 - (1 - options.level) / (len(names) + 1)
-        way = replace(options, level=level)
+        way = replace(affordable(options, tasks.size), level=level)
         for name, scores in zip((*names, COMBINED), (*table, risk), strict=True):
             known = np.isfinite(scores[tasks])
             at = tasks[known]
