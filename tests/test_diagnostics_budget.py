@@ -118,7 +118,7 @@ def test_what_cannot_be_recounted_is_refused() -> None:
 TRIALS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=4)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(TRIALS, min_size=1, max_size=6), st.booleans())
 def test_curves_never_rise_and_the_rules_are_one_apart(
     tasks: list[list[tuple[int, bool]]], own: bool
@@ -223,7 +223,7 @@ def stopped(made: Episode, budget: int) -> Episode:
     return made
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=8), st.integers(0, 3))
 def test_the_recount_equals_a_rerun_of_the_same_behaviour(tasks: list[tuple[int, int]], budget: int) -> None:
     clean = [episode(f"t{at}", [*[ERROR] * one, RIGHT]) for at, (one, _) in enumerate(tasks)]

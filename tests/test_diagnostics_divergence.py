@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qfr.analysis.diagnostics.divergence import Part, Phase, divergence, divergences
@@ -109,6 +109,7 @@ def test_episodes_of_other_sites_are_refused() -> None:
         divergence(one, other, same_tokenizer=True)
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.text("xyz", min_size=1, max_size=4), min_size=1, max_size=4), st.data())
 def test_the_divergence_is_where_the_common_beginning_ends(turns: list[str], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(turns) - 1))

@@ -99,7 +99,7 @@ def test_a_good_call_that_meets_the_fault_recovers_from_an_own_error_but_not_fro
     assert recovered(log, "injected_et").turns.value == 1.0
 
 
-@settings(max_examples=40)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.sampled_from([ENTITY, FORM, good()]), max_size=7), min_size=1, max_size=4))
 def test_recovery_agrees_with_a_plain_walk(episodes: list[list[Made]]) -> None:
     log = log_of("q", [episode(f"t{at}", [*calls, RIGHT]) for at, calls in enumerate(episodes)])
@@ -269,7 +269,8 @@ def test_the_screen_s_intervals_hold_for_all_predictors_at_once() -> None:
     reference, other = pair_of_cells([1.0, 2.0, 3.0, 4.0], [True, False, True, False])
     found = screen(reference, [other], policy=TOLERANT, rng=default_rng(0), options=FEW)
     (level,) = {one.area.estimate.level for one in found.tests}
-    assert level == pytest.approx(1 - 0.05 / len(found.tests))
+    # Smallest and mean margin, and the combined risk; all else is the same for these tasks.
+    assert level == pytest.approx(1 - 0.05 / 3)
     assert found.rates[0].event == "tool_name"
 
 

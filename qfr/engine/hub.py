@@ -113,6 +113,8 @@ def _fetch(file: HubFile, endpoint: str | None, http_error: type[BaseException])
         if whole.exists():
             return
         with partial.open("ab") as stream:
+            if stream.tell() > found.size:
+                stream.seek(stream.truncate(0))
             done = stream.tell()
             free = shutil.disk_usage(blobs).free
             if free < found.size - done:
@@ -124,7 +126,7 @@ def _fetch(file: HubFile, endpoint: str | None, http_error: type[BaseException])
                     http_get(
                         found.location, stream, resume_size=done, headers=headers, expected_size=found.size
                     )
-                except http_error:
+                except (http_error, OSError):
                     # Broken off: go on as long as something comes.
                     if stream.tell() <= done:
                         raise

@@ -23,7 +23,8 @@ class Measures:
     """Metrics of one cell."""
 
     scalars: Mapping[str, float]
-    # One value each; rates in 0..1.
+    # One value each; rates in 0..1. The headline first: MLflow's page of a run and the first plot of its
+    # compare view follow the order of logging.
     series: Mapping[str, tuple[float, ...]]
     # One value per episode, in log order; NaN where an episode has none (then no point is logged).
 
@@ -47,7 +48,7 @@ def measure(
     ep_min_calls : int
         As `qfr.scoring.score`.
     """
-    scalars = _counts(episodes)
+    scalars: dict[str, float] = {}
     series: dict[str, tuple[float, ...]] = {}
     for policy in Policy:
         scored = [(e, score(e, policy, ep_min_calls=ep_min_calls)) for e in episodes]
@@ -55,7 +56,7 @@ def measure(
         values = _policy_values(scored, screen)
         scalars |= {f"{policy}.{name}": value for name, value in values.items()}
         series[f"episode.{policy}_success"] = tuple(float(s.success) for _, s in scored)
-    scalars |= _work(work)
+    scalars |= _counts(episodes) | _work(work)
     series["episode.turns"] = tuple(float(len(e.turns)) for e in episodes)
     series["episode.errors"] = tuple(float(e.errors) for e in episodes)
     series["episode.min_margin"] = tuple(_lowest(e) for e in episodes)
@@ -69,15 +70,14 @@ def _policy_values(scored: Scored, screen: Scored) -> dict[str, float]:
     """Clean rate, own recovery and full pipeline (Hu 2026, section 3), and the counts behind them."""
     certified = {e.task for e, s in screen if s.success}
     tasks = {e.task for e, _ in screen}
-    values: dict[str, float] = {
+    counts: dict[str, float] = {"clean_rate": len(certified) / len(tasks)} if tasks else {}
+    counts |= {
         "certified": len(certified),
         "successes": sum(s.success for _, s in scored),
         "expressions": sum(s.expression for _, s in scored),
     }
-    if tasks:
-        values["clean_rate"] = len(certified) / len(tasks)
     if all(e.fault is FaultKind.none for e, _ in scored):
-        return values
+        return counts
     per_task: dict[str, list[bool]] = {}
     for e, s in scored:
         if s.delivered:
@@ -85,14 +85,15 @@ def _policy_values(scored: Scored, screen: Scored) -> dict[str, float]:
     # A fault that never fired leaves r's denominator; a task without any counts 0 in the full pipeline.
     rates = {task: Fraction(sum(hits), len(hits)) for task, hits in per_task.items()}
     own = [rate for task, rate in rates.items() if task in certified]
-    if own:
-        values["own"] = float(sum(own, Fraction(0)) / len(own))
+    values: dict[str, float] = {}
     if tasks:
         values["full"] = float(sum(own, Fraction(0)) / len(tasks))
+    if own:
+        values["own"] = float(sum(own, Fraction(0)) / len(own))
     if set(rates) - certified:
         values["ungated"] = float(sum(rates.values(), Fraction(0)) / len(rates))
     values |= {name: sum(getattr(s, name) for _, s in scored) for name in _kind_columns(scored)}
-    return values
+    return values | counts
 
 
 def _kind_columns(scored: Scored) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ def finish_cell(store: Store, handle: RunHandle, cell: FinishedCell) -> str:
                 store, handle.run_id, cell.episodes, cell.traces, ep_min_calls=cell.ep_min_calls
             )
             tags["qfr.traces"] = f"{count.stored} of {count.wanted}"
-        log_batches(store, handle.run_id, metrics=[*series, *scalars], tags=tags)
+        log_batches(store, handle.run_id, metrics=[*scalars, *series], tags=tags)
         if "qfr.failure" in store.client.get_run(handle.run_id).data.tags:
             store.client.delete_tag(handle.run_id, "qfr.failure")
         store.client.set_terminated(handle.run_id, "FINISHED")

@@ -7,6 +7,7 @@ Here one matrix of weights serves them all, so quantities of the same tasks vary
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,7 +84,8 @@ def relatives(
     Returns
     -------
     tuple of Estimate
-        One per quantity; None where the second ratio is 0 or a denominator is.
+        One per quantity; None where the second ratio is 0 or a denominator is. An end is None where it is
+        unbounded: where the reference event is so rare that too many resamples have none of it.
     """
     if first.tops.shape != second.tops.shape:
         raise TableError(f"sums of shape {first.tops.shape} against {second.tops.shape}")
@@ -104,9 +106,10 @@ def relatives(
         pull = (first.tops[:, at] - (top / bottom) * first.bottoms[:, at]) / bottom / (low_top / low_bottom)
         pull -= value * (second.tops[:, at] / low_top - second.bottoms[:, at] / low_bottom)
         columns = [drawn[:, at + width * part] for part in range(4)]
-        filled = (columns[1] > 0) & (columns[2] > 0)
+        # A resample without a reference event has an unbounded ratio; without any event at all it has none.
+        filled = (columns[1] > 0) & (columns[3] > 0) & ((columns[0] > 0) | (columns[2] > 0))
         values = _quotient(columns[0] * columns[3], columns[1] * columns[2], filled)
-        found.append(_finished(value, values, pull, options))
+        found.append(_bounded(_finished(value, values, pull, options), values))
     return tuple(found)
 
 
@@ -120,8 +123,19 @@ def _drawn(table: FloatArray, rng: Generator, options: Options) -> FloatArray:
 
 
 def _quotient(tops: FloatArray, bottoms: FloatArray, filled: BoolArray) -> FloatArray:
-    values: FloatArray = tops[filled] / bottoms[filled]
+    some = bottoms[filled] > 0
+    values: FloatArray = np.divide(tops[filled], bottoms[filled], out=np.full(some.shape, np.inf), where=some)
     return values
+
+
+def _bounded(one: Estimate, drawn: FloatArray) -> Estimate:
+    """Say so where an end is unbounded, and leave it out."""
+    if one.high is None or math.isfinite(one.high):
+        return one
+    share = float(np.mean(np.isinf(drawn)))
+    why = f"no upper end: {share:.0%} of the resamples have no event of the reference"
+    low = one.low if one.low is not None and math.isfinite(one.low) else None
+    return replace(one, low=low, high=None, degenerate=False, reliable=False, reason=why)
 
 
 def _finished(value: float, drawn: FloatArray, pull: FloatArray, options: Options) -> Estimate:

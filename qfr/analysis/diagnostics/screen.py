@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 from numpy.random import Generator
-from scipy.stats import rankdata
 
 from qfr.analysis.diagnostics.channels import ChannelRate, channel_rates
 from qfr.analysis.diagnostics.events import Behaviour, events
@@ -61,7 +61,7 @@ class Tested:
     predictor: str
     area: Area
     # Over tasks with a comparable success; positive = the other loses at least one of them. The interval's
-    # level is widened to hold for all predictors of this preset at once.
+    # level is widened to hold for all predictors that vary at once.
     beats_chance: bool | None
     # The interval lies above one half; None without an interval.
 
@@ -131,7 +131,9 @@ def screen(
     tests = []
     for other in others:
         tasks, lost = losses(reference, other, policy).by_task(reference)
-        level = 1 - (1 - options.level) / (len(names) + 1)
+        # A predictor that is the same everywhere is no test.
+        varying = sum(np.unique(scores[tasks]).size > 1 for scores in (*table, risk))
+        level = 1 - (1 - options.level) / max(1, varying)
         way = replace(affordable(options, tasks.size), level=level)
         for name, scores in zip((*names, COMBINED), (*table, risk), strict=True):
             known = np.isfinite(scores[tasks])
@@ -214,7 +216,7 @@ def _combined(table: FloatArray) -> FloatArray:
         if known.sum() < 2 or bool((row[known] == row[known][0]).all()):
             continue
         share = np.full(n, 0.5)
-        share[known] = (rankdata(row[known]) - 0.5) / known.sum()
+        share[known] = (pd.Series(row[known]).rank().to_numpy() - 0.5) / known.sum()
         shares.append(share)
     combined: FloatArray = np.mean(shares, axis=0) if shares else np.full(n, 0.5)
     return combined
