@@ -17,6 +17,7 @@ from gguf.constants import GGMLQuantizationType
 from tiny_models import TinyModel, write_model
 
 from qfr.config import FileConfig
+from qfr.engine.compare import compare_files
 from qfr.engine.header import read_header
 from qfr.engine.library import library_facts
 from qfr.engine.quantize import derive
@@ -211,3 +212,30 @@ def test_types_of_blocks_have_the_sizes_that_llama_cpp_writes(wide: Path, tmp_pa
         assert padded == file.path.stat().st_size
         seen |= {tensor.type_name for tensor in header.tensors}
     assert {kind.name for kind in (GGMLQuantizationType.Q4_K, GGMLQuantizationType.IQ4_XS)} <= seen
+
+
+def test_files_are_compared_tensor_by_tensor(wide: Path, tmp_path: Path) -> None:
+    q4 = derive(wide, preset("Q4_K_M"), tmp_path, allow_requantize=False).path
+    again = derive(wide, preset("Q4_K_M"), tmp_path / "again", allow_requantize=False).path
+    same = compare_files(q4, again)
+    assert (same.equal, same.tensors, same.reasons) == (True, 21, ())
+    small = derive(wide, preset("Q4_K_S"), tmp_path, allow_requantize=False).path
+    smaller = compare_files(q4, small)
+    types = [{t.name: t.type_name for t in read_header(path).tensors} for path in (q4, small)]
+    differing = {
+        name: (one, types[1][name], "type") for name, one in types[0].items() if one != types[1][name]
+    }
+    assert {d.name: (d.first_type, d.second_type, d.what) for d in smaller.differences} == differing
+    assert differing["blk.1.ffn_down.weight"] == ("Q6_K", "Q4_K", "type")
+    assert smaller.reasons == ("they are other presets: Q4_K_M and Q4_K_S",)
+    matrix = importance(tmp_path / "imatrix.dat", wide, legacy=True)
+    weighted = compare_files(
+        q4, derive(wide, preset("Q4_K_M", str(matrix)), tmp_path, allow_requantize=False).path
+    )
+    assert {difference.what for difference in weighted.differences} == {"values"}
+    assert weighted.reasons == ("only one was made with an importance matrix (none and imatrix.dat)",)
+    other = write_model(tmp_path / "other.gguf", TinyModel(width=256, seed=1))
+    foreign = compare_files(q4, derive(other, preset("Q4_K_M"), tmp_path, allow_requantize=False).path)
+    assert foreign.reasons == ("same types, other values: another source file or quantizer version",)
+    short = write_model(tmp_path / "short.gguf", TinyModel(width=256, layers=1))
+    assert "missing" in {difference.what for difference in compare_files(wide, short).differences}

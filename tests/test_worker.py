@@ -14,6 +14,7 @@ import pytest
 from engine_builders import engine_config
 from tiny_models import TinyModel, write_model
 
+from qfr.engine import child
 from qfr.engine.gguf import ModelFile, open_model
 from qfr.engine.library import COMMITS, commit_of, facts_here, library_facts
 from qfr.engine.llama import LlamaEngine
@@ -156,6 +157,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from engine_builders import TALK, Script, Step, engine_config, episodes, model_config, play, preset, smollm2
 from tiny_models import CHATML, CONTROLS, GEMMA, INST, LLAMA3, MODELS, TinyModel, write_model, write_split
+from qfr.engine import child
 from qfr.engine.gguf import open_model
 from qfr.engine.worker import WorkerEngine
 engine = WorkerEngine(open_model(Path({path!r}), Path({cache!r})), engine_config(), 512)
@@ -191,6 +193,17 @@ def test_a_worker_ends_with_its_parent_however_that_ends(
     # The script ran once (a child that imported it would have loaded a model of its own).
     assert digest == worker.begin("s", "t", 5).logits_sha256
     assert wait_until_gone(int(pid))
+
+
+def test_threads_give_way_unless_the_user_decided_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    assert child.environment()["GOMP_SPINCOUNT"] == "10000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert child.environment()["GOMP_SPINCOUNT"] == "7"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert "GOMP_SPINCOUNT" not in child.environment()
 
 
 def test_the_library_is_described_without_loading_it_here() -> None:

@@ -114,7 +114,8 @@ def _check_request(source: Path, facts: GgufFacts, quant: QuantConfig, *, requan
             f"is itself quantized ({facts.file_type or 'mixed types'}), so {quant.preset} made from it "
             "differs from the one made from full precision",
             where=str(source),
-            hint="start from an F16 or BF16 file, or accept it with model.allow_requantize=true",
+            hint="start from an F16 or BF16 file, or accept it with model.allow_requantize=true "
+            "(qfr quantize: --allow-requantize)",
         )
 
 
