@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import NoReturn
 
 import qfr
@@ -20,6 +21,12 @@ COMMANDS = {
     "report": "contrasts of finished runs, from MLflow: terminal table, CSV, Parquet, JSON and an HTML page",
     "contrast": "the same estimators on a JSON table of per-task successes",
     "rescore": "compute scores anew from the logs, without any model",
+    "verify": "a registration and the runs under it, derived again: is everything as frozen",
+    "compare": "a gate: is a preset not worse than another by more than a margin (exit codes for CI)",
+    "pick": "name the smallest preset that is shown not to be worse than a reference by more than a margin",
+    "power": "what a number of tasks can show, and how many a wanted difference or margin needs",
+    "export": "pack a sweep into one file: logs, scores, configurations, registration, report",
+    "import": "a packed sweep, or logs of tau2-bench and tau-bench, into MLflow",
     "doctor": "versions, build, GPU, disk, store and model files on one screen",
     "quantize": "derive a preset from a GGUF, or compare two GGUF files tensor by tensor",
 }
@@ -31,7 +38,9 @@ class _Parser(argparse.ArgumentParser):
     """Errors as the rest of qfr prints them."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"error: {message}\n  → {self.prog} --help\n")
+        # A command whose exit codes mean something else says what an error of the user is.
+        status = int(self.get_default("usage_error") or USER_ERROR)
+        self.exit(status, f"error: {message}\n  → {self.prog} --help\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USER_ERROR
     # Before anything imports MLflow.
     settle()
-    command = import_module(f"qfr.commands.{name}")
+    # A command that is a word of Python lives in a module with an underscore behind its name.
+    command = import_module(f"qfr.commands.{name}_" if iskeyword(name) else f"qfr.commands.{name}")
     parser = _Parser(prog=f"qfr {name}", description=command.__doc__, formatter_class=_Format)
     command.add_arguments(parser)
     try:

@@ -327,9 +327,40 @@ class ReportConfig:
     method: str = aside()
     # Of the bootstrap: exact (no resampling noise, no seed) or montecarlo (the paper's).
     out: str | None = aside()
+    margin: float = aside()
+    # Of equivalence, in points.
+    transcripts: int = aside()
+    # Episodes whose transcripts go on the page, at most; 0 = none.
+    family: list[dict[str, str]] = aside()
+    # The declared family of contrasts: one selector per entry, field to values; empty = not declared.
+    groups: str = aside()
+    # Named groups of presets, "high=q8_0,q6_k;low=q4_k_m,q3_k_m"; empty = none.
+    against: str | None = aside()
+    # Published results to set the report beside: hu2026.
 
     def __post_init__(self) -> None:
         _check_at_least("report.resamples", self.resamples, 100)
+        _check_at_least("report.transcripts", self.transcripts, 0)
+        if not 0 < self.margin <= 100:
+            raise ConfigError(
+                f"report.margin is {self.margin}", hint="the margin of equivalence is in points, 0 to 100"
+            )
+
+
+@dataclass
+class RegistrationConfig:
+    """Freezing a grid before it runs, and running what was frozen. Not part of a cell."""
+
+    title: str | None = aside()
+    # mode=register: what the registration is called.
+    hypotheses: str | None = aside()
+    # mode=register: file with the hypotheses, frozen word for word.
+    allow_dirty: bool = aside()
+    # mode=register: accept code that is not committed; the difference is frozen too.
+    use: str | None = aside()
+    # Run under a registration: r-<digest prefix>, or its JSON file.
+    deviation: str | None = aside()
+    # With `use`: why something differs from what was frozen; stored with the runs and shown.
 
 
 @dataclass
@@ -347,6 +378,7 @@ class CellConfig:
     engine: EngineConfig = identity()
     tracking: TrackingConfig = aside()
     report: ReportConfig = aside()
+    registration: RegistrationConfig = aside()
     trial: int = identity()
     # Repetition, 0 for the first.
     walk: list[FaultKind] = aside()

@@ -7,7 +7,8 @@
     │   ├── PromptError           a prompt file is missing or not the pinned one
     │   ├── LogError              an episode log is damaged, foreign or of another schema
     │   ├── TableError            a table of results handed in from outside is malformed
-    │   └── TrackingError         the MLflow store cannot be reached, read or written
+    │   ├── TrackingError         the MLflow store cannot be reached, read or written
+    │   └── RegistrationError     a registration is missing or changed, or what runs is not what it froze
     └── MachineryError            something broke while a cell ran; the cell is FAILED, never a zero
         ├── EngineError           the engine answered with an error or with non-finite logits
         └── WorkerDied            the engine's process ended (assert, segfault, out of memory)
@@ -79,6 +80,10 @@ class TableError(UserError):
 
 class TrackingError(UserError):
     """The MLflow store cannot be reached, read or written."""
+
+
+class RegistrationError(UserError):
+    """A registration is missing or changed, or what would run is not what it froze."""
 
 
 class MachineryError(QfrError):

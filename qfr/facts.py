@@ -83,6 +83,14 @@ class CellFacts:
     config: str
     # The resolved configuration as canonical JSON.
 
+    # --- what came later: a run without it reads as empty -------------------------------------------
+    code_sha256: str = ""
+    # Over every Python file of qfr, wherever it is installed.
+    registration: str = ""
+    # Id of the registration that it ran under ("r-" and 16 hex digits); empty = exploratory.
+    deviation: str = ""
+    # Under a registration: why and in which keys the cell is not the frozen one, as canonical JSON.
+
     @property
     def name(self) -> str:
         """The run's name: `llama q8_0 P0 et`."""

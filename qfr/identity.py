@@ -57,8 +57,10 @@ def declared_source(cfg: CellConfig) -> dict[str, object]:
     return source
 
 
-def design_id(cfg: CellConfig, *, prompt_sha256: str, suite_sha256: str, llama_commit: str) -> str:
-    """`d-` and 16 hex digits: the cell as it can be planned on any machine."""
+def design_fields(
+    cfg: CellConfig, *, prompt_sha256: str, suite_sha256: str, llama_commit: str
+) -> dict[str, object]:
+    """Everything that `design_id` is the hash of, as a JSON object: what a registration freezes of a cell."""
     fields = {
         key: value
         for key, value in identity_fields(cfg).items()
@@ -73,19 +75,26 @@ def design_id(cfg: CellConfig, *, prompt_sha256: str, suite_sha256: str, llama_c
         if cfg.fault.kind is FaultKind.it:
             # A displaced record carries no message.
             fault = {"kind": FaultKind.it}
-    return (
-        "d-"
-        + digest(
-            {
-                "identity_version": IDENTITY_VERSION,
-                "fields": fields,
-                "fault": fault,
-                "source": declared_source(cfg),
-                "prompt_sha256": prompt_sha256,
-                "suite_sha256": suite_sha256,
-                "llama_commit": llama_commit.removesuffix("-dirty"),
-            }
-        )[:16]
+    return {
+        "identity_version": IDENTITY_VERSION,
+        "fields": fields,
+        "fault": fault,
+        "source": declared_source(cfg),
+        "prompt_sha256": prompt_sha256,
+        "suite_sha256": suite_sha256,
+        "llama_commit": llama_commit.removesuffix("-dirty"),
+    }
+
+
+def id_of_design(fields: Mapping[str, object]) -> str:
+    """`d-` and 16 hex digits, from `design_fields`."""
+    return "d-" + digest(fields)[:16]
+
+
+def design_id(cfg: CellConfig, *, prompt_sha256: str, suite_sha256: str, llama_commit: str) -> str:
+    """`d-` and 16 hex digits: the cell as it can be planned on any machine."""
+    return id_of_design(
+        design_fields(cfg, prompt_sha256=prompt_sha256, suite_sha256=suite_sha256, llama_commit=llama_commit)
     )
 
 

@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+# Shared machines pause at any moment: no test asserts a time.
+settings.register_profile("qfr", deadline=None)
+settings.load_profile("qfr")
 
 if TYPE_CHECKING:
     from qfr.tracking.store import Store

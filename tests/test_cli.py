@@ -125,7 +125,7 @@ def test_doctor_finds_a_changed_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     told = capsys.readouterr().out
     assert "as pinned" in told
     assert "0c1e57098bba43ac29e6e3b677cdceebdd22334f" in told
-    (tmp_path / "mlruns").mkdir()
+    (tmp_path / "mlruns").mkdir(exist_ok=True)
     (tmp_path / "mlruns" / "mlflow.db").write_text("no database")
     assert main(["doctor", "--root", str(tmp_path / "mlruns"), "--model", "smollm2"]) == 1
     assert "problem" in capsys.readouterr().out

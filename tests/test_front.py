@@ -19,6 +19,7 @@ from qfr.config import CellConfig
 from qfr.errors import ModelFileError
 from qfr.front import places
 from qfr.front.main import main, unsupported
+from qfr.front.models import model_names
 from qfr.records import FaultKind
 
 ROOT = Path(__file__).parent.parent
@@ -173,7 +174,7 @@ def test_users_see_one_message_and_no_traceback(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr == (
         "error: model=lama: there is no such choice (did you mean 'llama'?)\n"
-        "  → choices: llama, local, qwen, scripted, smollm2\n"
+        f"  → choices: {', '.join(model_names())}\n"
     )
 
 
@@ -207,7 +208,14 @@ def test_users_see_one_message_and_no_traceback(tmp_path: Path) -> None:
         ("--config-dir nowhere", ("there is no folder", "--config-dir")),
         ("-m --cfg job", ("only one of",)),
         ("--cfg job quant=q4_1,q8_0", ("--cfg shows one cell",)),
-        ("mode=register", ("mode=register is not available yet",)),
+        ("mode=register", ("registration.title is missing",)),
+        ("mode=register registration.title=x registration.use=r-123456", ("makes a new registration",)),
+        ("registration.title=x", ("this command would run it", "registration.use=r-")),
+        ("registration.deviation=x", ("why a run is not what was frozen",)),
+        (
+            "registration.use=r-123456 model=scripted quant=q8_0",
+            ("no registration r-123456", "mode=register"),
+        ),
         ("hydra/launcher=basik", ("hydra/launcher=basik", "did you mean 'basic'")),
     ],
 )

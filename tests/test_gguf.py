@@ -205,7 +205,10 @@ def test_digest_is_computed_once_per_path_size_and_time(tiny: Path, tmp_path: Pa
     path.write_bytes(tiny.read_bytes())
     expected = hashlib.sha256(path.read_bytes()).hexdigest()
     seen: list[tuple[int, int]] = []
-    note = lambda _, done, total: seen.append((done, total))  # noqa: E731
+
+    def note(_: str, done: int, total: int) -> None:
+        seen.append((done, total))
+
     assert digest(path, tmp_path, note) == expected
     assert seen == [(path.stat().st_size, path.stat().st_size)]
     assert digest(path, tmp_path, note) == expected

@@ -14,24 +14,15 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from qfr.protocol import read_answer, read_turn
 from qfr.records import FaultKind, ParseKind
 from qfr.reference import clauses
 from qfr.reference.clauses import HELD_OUT, Stance, Sums, compose, draw_stance, held_out, without_retry
-from qfr.reference.corpus import (
-    FAULT_CODE,
-    FAULT_MESSAGE,
-    Body,
-    Corpus,
-    Kind,
-    Sizes,
-    assemble,
-    cut,
-    encode_body,
-    token_kinds,
-)
+from qfr.reference.corpus import CHOICES, FAULT_CODE, FAULT_MESSAGE, Corpus, Plan, Sizes
 from qfr.reference.demonstration import Demonstrator, Message, answer_text, total
+from qfr.reference.encoding import Body, Kind, assemble, cut, encode_body, token_kinds
 from qfr.reference.policy import NEVER, TABLES, Policy, obey
 from qfr.reference.template import ASSISTANT, END, TEMPLATE, USER, Piece
 from qfr.world.base import Task, sites, task_tools
@@ -40,6 +31,7 @@ from qfr.world.orders import Ids, OrdersWorld, build
 
 ROOT = Path(__file__).parents[1]
 PLAIN = Policy(NEVER, NEVER, NEVER, 2, NEVER, False, NEVER, NEVER, 1.0, 1.0)
+PLAN = Plan(Sizes(), CHOICES, 10)
 SUITE = build({"base": 10, "shipping": 10}, 2026, "round")
 
 
@@ -73,7 +65,7 @@ def ids_of(world: OrdersWorld) -> set[str]:
 
 
 def test_training_worlds_share_no_id_and_no_world_with_any_suite() -> None:
-    corpus = Corpus("llama", prompts(), 1, Sizes())
+    corpus = Corpus("llama", prompts(), 1, PLAN)
     trained: set[str] = set()
     contents: set[str] = set()
     for _ in range(6):
@@ -91,7 +83,7 @@ def test_training_worlds_share_no_id_and_no_world_with_any_suite() -> None:
 
 
 def test_ids_that_an_agent_ever_reads_in_training_are_training_ids() -> None:
-    corpus = Corpus("qwen2", prompts(), 3, Sizes())
+    corpus = Corpus("qwen2", prompts(), 3, PLAN)
     policy = TABLES["qwen2"]["P2"]
     for _ in range(60):
         for message in (*corpus.episode(policy), *corpus.answer_drill(policy), *corpus.quit_drill(policy)):
@@ -298,16 +290,16 @@ def test_groups_hold_every_body_once_within_the_bound(lengths: list[int], tokens
 
 
 def test_the_stream_is_a_function_of_the_seed() -> None:
+    small = Sizes(episodes=2, answer_drills=2, quit_drills=1, pool=6)
+
     def first(seed: int) -> list[int]:
-        stream = Corpus("llama", prompts(), seed, Sizes(episodes=2, answer_drills=2, quit_drills=1, pool=6))
+        stream = Corpus("llama", prompts(), seed, Plan(small, small, 0))
         return next(stream.batches(Letters())).bodies.reshape(-1).tolist()
 
     assert first(1) == first(1) != first(2)
 
 
 def test_the_template_is_append_only() -> None:
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
     template = ImmutableSandboxedEnvironment().from_string(TEMPLATE)
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "{{ m }}"}]
     before = template.render(messages=messages, add_generation_prompt=True)

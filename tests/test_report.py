@@ -23,11 +23,12 @@ from qfr.records import FaultKind, Policy
 from qfr.report.build import Gaps, Report, ReportOptions, build_report
 from qfr.report.console import print_contrasts, print_report
 from qfr.report.export import spreadsheet_safe, write_report
-from qfr.report.figures import panels
+from qfr.report.figures.panels import panels
 from qfr.report.layout import groups, interval, p_value, signed
 from qfr.report.notices import clipped, notices
 from qfr.report.page import clip, render_page
-from qfr.report.tables import cell_frame, contrast_frame, metrics, process_frame, provenance_frame, spelled
+from qfr.report.tables import cell_frame, contrast_frame, metrics, process_frame, provenance_frame
+from qfr.report.text import spelled
 from qfr.report.words import answers, overview
 from qfr.stats.intervals import Method
 from tests.builders import Style, build_cell_episodes, make_facts, orders20, undelivered

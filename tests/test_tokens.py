@@ -65,7 +65,7 @@ def tokenizers(files: Callable[[str], ModelFile]) -> Iterator[Callable[[str], Vo
 PLAIN = st.text(st.sampled_from("the tool\n\n 0123456789{}\":,.[]()'aZé€😀\t-"), max_size=60)
 
 
-@pytest.mark.parametrize("name", ["smollm2", "chatml", "llama3", "gemma", "window"])
+@pytest.mark.parametrize("name", ["smollm2", "chatml", "llama3", "gemma", "window", "swallowing"])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_segments_are_the_joint_tokenization(

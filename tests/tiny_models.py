@@ -47,6 +47,7 @@ INST = (
 CONTROLS = (
     *("<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     *("<start_of_turn>", "<end_of_turn>", "<|begin|>", "<|end|>"),
+    *("<s>", "</s>", "<|endoftext|>"),
 )
 # Merges of the byte-level vocabulary: a few, so that joint and split tokenization can differ.
 _MERGES = (
@@ -280,5 +281,7 @@ MODELS = {
     "inst": TinyModel(template=INST, vocabulary="llama", add_bos=True, eos="<|end|>"),
     "window": TinyModel(template=GEMMA, arch="gemma2", vocabulary="llama", add_bos=True, eos="<end_of_turn>"),
     "recurrent": TinyModel(arch="mamba"),
+    # By this name llama.cpp lets control tokens swallow the blanks after them.
+    "swallowing": TinyModel(extra={"general.name": "phi-3"}, vocabulary="llama", eos="<|im_end|>"),
     "loose_controls": TinyModel(user_defined=("<|im_start|>", "<|im_end|>")),
 }

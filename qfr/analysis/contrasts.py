@@ -44,7 +44,7 @@ from qfr.analysis.pairing import Pair, pairs
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
-from qfr.stats import bootstrap, intervals, lattice, power
+from qfr.stats import bootstrap, equivalence, intervals, lattice, power
 from qfr.stats.exact import PairedTest, sign_flip_test, sign_test
 from qfr.stats.intervals import Estimate, Method
 from qfr.stats.lattice import BoolArray
@@ -65,6 +65,8 @@ class Options:
     # Also within each task family.
     order: tuple[str, ...] = ()
     # Explicit order of the varied levels, highest first.
+    margin: float = POINTS * equivalence.DEFAULT_MARGIN
+    # Of equivalence, in points (Jang 2026: 7.5).
 
     @property
     def bootstrap(self) -> intervals.Options:
@@ -107,6 +109,9 @@ def s_star(pair: Pair, tables: Iterable[TaskTable], vary: Axis) -> BoolArray:
 
     When the prompt varies, it is one level under every prompt (Hu 2026: nine tasks pass every 3-bit prompt).
     """
+    if pair.a.repeated:
+        # Nothing screens the tasks of an imported log.
+        return np.zeros(pair.a.n_tasks, dtype=np.bool_)
     free = {vary, Axis.prompt}
 
     def fixed(table: TaskTable) -> tuple[object, ...]:
@@ -168,6 +173,9 @@ def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
     test, flip = _tests(drawn)
     listed = stratum.family is None
     full = stratum.target is Target.full and bool(within.any())
+    # Without a fault, success itself is what is compared.
+    decides = listed and (stratum.target in (Target.matched, Target.full) or a.key.fault == "none")
+    alike = _equivalence(drawn, options) if decides else None
     return Contrast(
         model=axes[Axis.model],
         quant=axes[Axis.quant],
@@ -212,7 +220,11 @@ def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
         sign_p=test.p if test else None,
         signflip_p=flip.p if flip else None,
         smallest_p=test.smallest_p if test else None,
-        detectable=_detectable(drawn) if listed and stratum.target in (Target.matched, Target.full) else None,
+        detectable=_detectable(drawn) if decides else None,
+        margin=options.margin,
+        equivalence_low=_points(alike.low) if alike else None,
+        equivalence_high=_points(alike.high) if alike else None,
+        equivalent=alike.equivalent if alike else None,
         decomposition=decompose(a, b, within) if full else None,
         bounds=undelivered_bounds(stratum.target, a, b, within, stratum.shared),
         ungated_bounds=ungated_bounds(a, b, within) if full and a.key.gate != "none" else None,
@@ -222,6 +234,12 @@ def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
 def _estimate(drawn: Samples, options: Options, rng: np.random.Generator) -> Estimate:
     ask = bootstrap.paired if drawn.paired else bootstrap.two_sample
     return ask(drawn.rates_a, drawn.rates_b, options=options.bootstrap, rng=rng)
+
+
+def _equivalence(drawn: Samples, options: Options) -> equivalence.Equivalence:
+    return equivalence.tost_bootstrap(
+        lattice.difference(drawn.rates_a, drawn.rates_b), options.margin / POINTS
+    )
 
 
 def _tests(drawn: Samples) -> tuple[PairedTest | None, PairedTest | None]:

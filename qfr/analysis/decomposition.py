@@ -66,12 +66,12 @@ def undelivered_bounds(
     Bounds or None
         None when every scheduled fault of the entering tasks fired, or when no task enters.
     """
-    if target is Target.clean:
+    if target is Target.clean and not (a.repeated and b.repeated):
         return None
     ran_a, ran_b = within & (a.scheduled > 0), within & (b.scheduled > 0)
     if target is not Target.ungated:
         ran_a, ran_b = ran_a & a.certified, ran_b & b.certified
-    if target in (Target.matched, Target.ungated, Target.s_star):
+    if target in (Target.clean, Target.matched, Target.ungated, Target.s_star):
         ran_a = ran_b = ran_a & ran_b & (shared if target is Target.s_star else True)
     if not _lost(a)[ran_a].any() and not _lost(b)[ran_b].any():
         return None

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
+from qfr.analysis import trials
 from qfr.analysis.targets import CellKey, TaskTable, Treatment
 from qfr.errors import LogError
 from qfr.facts import CellFacts
@@ -99,6 +100,7 @@ def task_table(
         Of the fault cell (or of the clean pass alone).
     clean, faulted : DataFrame
         Episodes of the clean pass, one per task, and of the fault cell; None for a clean pass alone.
+        An imported log has several per task (see `qfr.analysis.trials`).
     policy : Policy
 
     Raises
@@ -106,6 +108,9 @@ def task_table(
     LogError
         If the clean pass lists a task twice, or the fault cell another task.
     """
+    if facts.executor == trials.FOREIGN:
+        success = clean[score_column(policy, "success")].to_numpy(dtype=np.bool_)
+        return trials.trial_table(facts, (cell_key(facts), treatment(facts)), policy.value, clean, success)
     tasks = pd.Index(clean["task"])
     if not tasks.is_unique:
         raise LogError("the clean pass holds a task twice", where=facts.name)

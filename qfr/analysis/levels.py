@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from enum import StrEnum
 
@@ -19,6 +20,9 @@ class Axis(StrEnum):
     fault = "fault"
     executor = "executor"
 
+
+#: What stands for a preset or prompt that a log of another program does not name; it sorts last.
+NOT_STATED = "-"
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -64,6 +68,8 @@ def order_key(axis: Axis, level: str, given: tuple[str, ...] = ()) -> OrderKey:
             raise TableError(f"level {level!r} is missing from the given order {', '.join(given)}")
         return float(given.index(level)), ()
     if axis is Axis.quant:
+        if level == NOT_STATED:
+            return math.inf, ()
         value = bits(level)
         if value is None:
             raise TableError(

@@ -21,6 +21,8 @@ class Overall:
 
     key: CellKey
     # The prompt is empty.
+    model_file: str
+    # Digest of the GGUF.
     policy: str
     prompts: tuple[str, ...]
     certified: int
@@ -53,6 +55,7 @@ def _overall(members: list[TaskTable], options: Options, seed: int) -> Overall:
     means = [rate.mean or 0.0 for rate in rates]
     return Overall(
         key=key,
+        model_file=members[0].treatment.model_file,
         policy=members[0].policy,
         prompts=tuple(table.key.prompt for table in members),
         certified=sum(table.n_certified for table in members),

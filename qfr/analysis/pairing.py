@@ -14,6 +14,7 @@ from itertools import combinations
 
 from qfr.analysis.levels import Axis, order_key
 from qfr.analysis.targets import TaskTable, Treatment
+from qfr.analysis.trials import aligned
 from qfr.errors import TableError
 
 # What each axis may change besides its name. A static and an importance-matrix file of one preset are two
@@ -99,7 +100,8 @@ def pairs(tables: Iterable[TaskTable], vary: Axis, order: tuple[str, ...] = ()) 
         for a, b in combinations(members, 2):
             if level(a, vary) != level(b, vary):
                 names = labels[_label_key(a, vary)], labels[_label_key(b, vary)]
-                found.append(Pair(a, b, *names, _remarks(a, b, vary), contexts[context]))
+                first, second = aligned((a, b))
+                found.append(Pair(first, second, *names, _remarks(a, b, vary), contexts[context]))
     return tuple(found)
 
 

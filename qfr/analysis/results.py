@@ -73,6 +73,15 @@ class Contrast:
     # True difference in points that this many tasks, spread as observed, find with 80 % power; matched and
     # full over all tasks only.
 
+    # --- equivalence within a margin; None but for matched and full over all tasks ------------------
+    margin: float
+    # In points.
+    equivalence_low: float | None
+    equivalence_high: float | None
+    # The 90 % interval that decides (two one-sided tests of level 0.05), in points.
+    equivalent: bool | None
+    # That interval lies strictly within the margin; None where it cannot be told.
+
     # --- what it is made of; None where it does not apply -------------------------------------------
     decomposition: Decomposition | None
     # Full target only.

@@ -137,6 +137,11 @@ class TaskTable:
         return self.certified & (self.delivered > 0)
 
     @property
+    def repeated(self) -> bool:
+        """Whether this is an imported log of several trials per task and without faults (see `trials`)."""
+        return self.key.fault == "none" and bool((self.scheduled > 0).any())
+
+    @property
     def undelivered_tasks(self) -> tuple[str, ...]:
         """Certified tasks none of whose scheduled faults fired."""
         return named(self.tasks, self.certified & (self.scheduled > 0) & (self.delivered == 0))
@@ -241,6 +246,9 @@ def samples(
     if target is Target.own:
         first, second = a.countable & within, b.countable & within
         return Samples(False, first, second, recovery(a, first), recovery(b, second))
+    if target is Target.clean and (a.repeated or b.repeated):
+        both = within & a.countable & b.countable
+        return Samples(True, both, both, recovery(a, both), recovery(b, both))
     if target is Target.clean:
         return Samples(True, within, within, clean_rates(a, within), clean_rates(b, within))
     if target is Target.full:

@@ -12,11 +12,15 @@ import shlex
 import sys
 from pathlib import Path
 
+from qfr.analysis.family import selector
 from qfr.analysis.levels import Axis
+from qfr.analysis.named_groups import parse_groups
 from qfr.commands.common import add_bootstrap, add_store, existing_store, experiments
+from qfr.errors import UserError
 from qfr.front.reporting import ReportRequest, report_sweep
 from qfr.front.show import console
 from qfr.records import Policy
+from qfr.report.published import NAMES, published
 from qfr.scoring import SCORER_VERSION
 
 
@@ -32,6 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--policy-version", default=str(SCORER_VERSION), help="which logged scores (see qfr rescore)"
+    )
+    parser.add_argument(
+        "--family",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUES;…",
+        help="contrasts whose tests are adjusted together: 'a=q8_0;b=q4_k_m;target=full'; may be repeated",
+    )
+    parser.add_argument(
+        "--groups", default="", metavar="NAME=PRESETS;…", help="'high=q8_0,q6_k;low=q4_k_m,q3_k_m'"
+    )
+    parser.add_argument("--margin", type=float, default=7.5, help="of equivalence, in points")
+    parser.add_argument("--against", choices=NAMES, help="published results to set beside")
+    parser.add_argument(
+        "--transcripts", type=int, default=8000, metavar="N", help="episodes in the page's viewer, at most"
     )
     parser.add_argument(
         "--out", type=Path, help="folder of the report (left out = <root>/reports/<sweep or all>)"
@@ -53,6 +72,26 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         out=arguments.out or Path(arguments.root) / "reports" / (arguments.sweep or "all"),
         command=shlex.join(["qfr", *sys.argv[1:]]),
+        margin=arguments.margin,
+        transcripts=arguments.transcripts,
+        family=tuple(selector(_fields(text)) for text in arguments.family),
+        groups=parse_groups(arguments.groups),
+        against=published(arguments.against) if arguments.against else None,
     )
     report_sweep(store, request, console())
     return 0
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Read ``a=q8_0;target=full``."""
+    found = {}
+    for part in text.split(";"):
+        name, equals, values = part.partition("=")
+        if not equals:
+            raise UserError(
+                f"a selector cannot be read from {part.strip()!r}",
+                where="--family",
+                hint="write FIELD=VALUE,VALUE;FIELD=VALUE",
+            )
+        found[name.strip()] = values
+    return found

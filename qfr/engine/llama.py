@@ -270,8 +270,7 @@ class LlamaEngine:
                 where=str(self._model.path),
                 hint="the file is damaged, or this build or cache type does not suit it",
             )
-        # Without a copy: the runner-up is the maximum with the winner taken out for a moment.
-        logits[best] = -np.inf
-        margin = top - float(logits.max())
-        logits[best] = top
-        return best, round(margin, _MARGIN_DIGITS)
+        # The runner-up is the larger of the maxima beside the winner: no copy, no sorting.
+        beside = (logits[:best], logits[best + 1 :])
+        second = max(float(part.max()) for part in beside if part.size)
+        return best, round(top - second, _MARGIN_DIGITS)

@@ -18,9 +18,16 @@ from qfr.front.schema import is_group
 _OURS = ("walk", "sweep")
 
 # One per sweep: they say what is done with the grid and where it is written.
-_ONE_PER_SWEEP = ("mode", "tracking", "report", "exclude")
+_ONE_PER_SWEEP = ("mode", "tracking", "report", "registration", "exclude")
 
-_PATHS = ("model.path", "model.base", "model.folder", "prompt.file", "quant.imatrix")
+_PATHS = (
+    "model.path",
+    "model.base",
+    "model.folder",
+    "prompt.file",
+    "quant.imatrix",
+    "registration.hypotheses",
+)
 
 # Fastest last: a loaded model serves all prompts, a clean pass all faults.
 _ORDER = ("engine", "model", "quant", "suite", "executor", "trial", "prompt", "fault")

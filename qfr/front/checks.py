@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from qfr.config import CellConfig, EngineKind, SuiteConfig
+from qfr.config import CellConfig, EngineKind, Mode, SuiteConfig
 from qfr.errors import ConfigError, did_you_mean
 from qfr.stats.intervals import Method
 from qfr.world import orders
@@ -49,7 +49,31 @@ def check_cell(cell: CellConfig) -> None:
         )
     if not cell.tracking.experiment.strip():
         raise ConfigError("tracking.experiment is empty", hint="give the MLflow experiment a name")
+    _check_registration(cell)
     _check_engine(cell)
+
+
+def _check_registration(cell: CellConfig) -> None:
+    """Each key belongs to one mode: a title in a plain run would look registered without being so."""
+    wanted, registering = cell.registration, cell.mode is Mode.register
+    if registering and wanted.use is not None:
+        raise ConfigError(
+            "registration.use is for running; mode=register makes a new registration", hint="leave one out"
+        )
+    if registering and not (wanted.title or "").strip():
+        raise ConfigError(
+            "registration.title is missing", hint='mode=register needs registration.title="what is asked"'
+        )
+    if cell.mode is Mode.run and (wanted.title is not None or wanted.hypotheses is not None):
+        raise ConfigError(
+            "registration.title and registration.hypotheses register a grid, and this command would run it",
+            hint="mode=register freezes it; registration.use=r-… runs what was frozen",
+        )
+    if wanted.deviation is not None and (wanted.use is None or not wanted.deviation.strip()):
+        raise ConfigError(
+            "registration.deviation says why a run is not what was frozen",
+            hint="give the reason, and the registration: registration.use=r-…",
+        )
 
 
 def _check_engine(cell: CellConfig) -> None:

@@ -17,7 +17,7 @@ from qfr.front.show import console
 from qfr.identity import clean_of
 from qfr.tracking import sweep as sweeps
 from qfr.tracking.search import finished_designs
-from qfr.tracking.store import Store, open_store, ui_command
+from qfr.tracking.store import Store, open_store, ui_command, ui_page
 
 
 def planned(cells: Sequence[CellConfig]) -> list[sweeps.PlannedCell]:
@@ -48,13 +48,15 @@ def close_sweep(sweep: str, cells: Sequence[CellConfig], outcomes: Sequence[obje
     tracking = cells[0].tracking
     store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
     wanted = planned(cells)
-    status = finished_designs(store, [one.design_id for one in wanted])
+    run = sweeps.find_sweep(store, sweep)
+    under = run.data.tags.get("qfr.registration")
+    status = finished_designs(store, [one.design_id for one in wanted], registration=under)
     lacking = [one for one in wanted if status.get(one.design_id) != "FINISHED"]
     said = {cell.design_id: cell for job in outcomes if isinstance(job, JobOutcome) for cell in job.cells}
     out = console()
     if lacking:
         out.print(_failures(lacking, said, status))
-    run_id = sweeps.find_sweep(store, sweep).info.run_id
+    run_id = run.info.run_id
     try:
         report_sweep(store, ReportRequest.of(cells[0], sweep), out)
     except QfrError as error:
@@ -84,3 +86,5 @@ def _failures(
 def _say_where(out: Console, store: Store) -> None:
     out.print("\nThe same command again skips finished cells and resumes the others.", soft_wrap=True)
     out.print(f"Open the MLflow UI:  {ui_command(store)}", markup=False, soft_wrap=True)
+    if not store.is_http:
+        out.print(f"and in it the runs:  {ui_page(store)}", markup=False, soft_wrap=True)

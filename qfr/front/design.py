@@ -9,7 +9,7 @@ from qfr.config import CellConfig, EngineKind
 from qfr.engine.library import commit_of
 from qfr.front.checks import suite_digest
 from qfr.front.places import prompt_path
-from qfr.identity import clean_of, design_id
+from qfr.identity import clean_of, design_fields, design_id
 from qfr.prompts import Prompt, load_prompt
 
 
@@ -56,3 +56,13 @@ def design_of(cell: CellConfig) -> Design:
         for one in (cell, clean_of(cell))
     )
     return Design(own, clean, prompt, suite, commit, source)
+
+
+def frozen_design(cell: CellConfig, design: Design) -> dict[str, object]:
+    """Everything that the cell's design_id is the hash of."""
+    return design_fields(
+        cell,
+        prompt_sha256=design.prompt.sha256,
+        suite_sha256=design.suite_sha256,
+        llama_commit=design.llama_commit,
+    )

@@ -14,6 +14,7 @@ from qfr.config import CellConfig
 from qfr.engine.base import EngineInfo
 from qfr.engine.gguf import ModelFile
 from qfr.facts import CellFacts
+from qfr.front.code import code_sha256
 from qfr.front.design import Design
 from qfr.front.places import data_folder
 from qfr.identity import IDENTITY_VERSION, cell_id, identity_fields
@@ -93,6 +94,7 @@ def gather(cell: CellConfig, design: Design, info: EngineInfo, model: ModelFile 
         qfr_version=qfr.__version__,
         host=socket.gethostname(),
         config=canonical(dataclasses.asdict(cell)),
+        code_sha256=code_sha256(),
     )
 
 

@@ -18,7 +18,7 @@ from qfr.records import FaultKind
 
 _KINDS = tuple(FaultKind)
 # Overrides that say nothing about a cell.
-_SAME_FOR_ALL = ("mode=", "experiment=", "exclude=", "tracking", "report", "hydra")
+_SAME_FOR_ALL = ("mode=", "experiment=", "exclude=", "tracking", "report", "registration", "hydra")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from qfr.front.design import design_of
 from qfr.front.engines import Shelf
 from qfr.front.facts import gather
 from qfr.front.outcomes import CellOutcome, JobOutcome, Status
+from qfr.front.registered import marks
 from qfr.front.show import console
 from qfr.front.walking import PlannedRun, Walking
 from qfr.identity import clean_of
@@ -37,9 +38,14 @@ def run_job(cell: CellConfig) -> JobOutcome:
     world = build_world(cell.suite)
     prompt = design_of(cell).prompt
     try:
+        under = marks(cell, configs)
         engine, model = _SHELF.take(cell, world, prompt.text)
         store = open_store(cell.tracking.uri, Path(cell.tracking.root), cell.tracking.experiment)
-        runs = [PlannedRun(one, gather(one, design_of(one), engine.info, model)) for one in configs]
+        facts = [gather(one, design_of(one), engine.info, model) for one in configs]
+        runs = [
+            PlannedRun(one, dataclasses.replace(of_it, **dataclasses.asdict(how)))
+            for one, of_it, how in zip(configs, facts, under, strict=True)
+        ]
         with _alone(store.root, runs[0].facts.cell_id, runs[0].facts.name):
             return JobOutcome(Walking(store, world, prompt, runs).run(engine))
     except (MachineryError, ModelFileError, TrackingError) as error:

@@ -10,13 +10,17 @@ from pathlib import Path
 from rich.console import Console
 
 import qfr
+from qfr.analysis.family import Selector, selector
 from qfr.analysis.levels import Axis
+from qfr.analysis.named_groups import NamedGroup, parse_groups
 from qfr.config import CellConfig
 from qfr.errors import TrackingError
 from qfr.records import Policy
 from qfr.report.build import Report, ReportOptions, build_report, gaps_of
 from qfr.report.console import print_report
 from qfr.report.export import ReportFiles, write_report
+from qfr.report.gather import gather
+from qfr.report.published import Published, published
 from qfr.report.tables import metrics
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Method
@@ -45,6 +49,14 @@ class ReportRequest:
     out: Path
     command: str
     # The command that makes this report again.
+    margin: float
+    # Of equivalence, in points.
+    transcripts: int
+    # Episodes whose transcripts go on the page, at most.
+    family: tuple[Selector, ...] = ()
+    # The declared family of contrasts.
+    groups: tuple[NamedGroup, ...] = ()
+    against: Published | None = None
 
     @classmethod
     def of(cls, cell: CellConfig, sweep: str) -> ReportRequest:
@@ -58,8 +70,14 @@ class ReportRequest:
             ("--policy", str(cell.scorer.policy), "tolerant"),
             ("--vary", report.vary, "quant"),
             ("--method", report.method, "exact"),
+            ("--margin", f"{report.margin:g}", "7.5"),
+            ("--transcripts", str(report.transcripts), "8000"),
+            ("--groups", report.groups, ""),
+            ("--against", report.against, None),
         ):
             words += [flag, value] if value is not None and value != usual else []
+        for given in report.family:
+            words += ["--family", ";".join(f"{name}={values}" for name, values in given.items())]
         return cls(
             sweep=sweep,
             experiments=(),
@@ -72,6 +90,11 @@ class ReportRequest:
             seed=report.seed,
             out=Path(report.out) if report.out else Path(tracking.root) / "reports" / sweep,
             command=shlex.join(words),
+            margin=report.margin,
+            transcripts=report.transcripts,
+            family=tuple(selector(given) for given in report.family),
+            groups=parse_groups(report.groups),
+            against=published(report.against) if report.against else None,
         )
 
 
@@ -104,8 +127,13 @@ def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
         seed=request.seed,
         command=request.command,
         made=f"qfr {qfr.__version__}, {time.strftime('%Y-%m-%d %H:%M')}",
+        margin=request.margin,
+        family=request.family,
+        groups=request.groups,
+        against=request.against,
     )
-    return build_report(reading.cells, options, gaps_of(reading)), reading
+    material = gather(store, reading, request.transcripts)
+    return build_report(reading.cells, options, gaps_of(reading), material), reading
 
 
 def report_sweep(store: Store, request: ReportRequest, out: Console) -> ReportFiles:

@@ -15,6 +15,7 @@ from qfr.front.compose import to_cell
 from qfr.front.exit_code import EXIT_CODE
 from qfr.front.grid import Grid, Point, Walk, build_grid, together, with_sweep
 from qfr.front.plan import make_plan
+from qfr.front.registered import Under, carry, check_grid, find_record
 from qfr.front.show import console, head_line, note_lines, show_plan
 
 # Runs jobs, each a list of overrides; returns what they returned.
@@ -73,16 +74,16 @@ def run_sweep(
         The grid cannot run.
     """
     mode = points[0].build().mode
-    if mode is Mode.register:
-        raise ConfigError(
-            "mode=register is not available yet",
-            hint="this version runs and plans grids; mode=plan shows this one",
-        )
     grid = build_grid(points, choices_of, files_needed=mode is Mode.run)
     tracking = grid.cells[0].config.tracking
     if mode is Mode.plan:
-        held, store = _held(tracking, grid)
+        held, store = _held(tracking, grid, grid.cells[0].config.registration.use)
         show_plan(make_plan(grid, held, store), console())
+        return ()
+    if mode is Mode.register:
+        from qfr.front.registering import register_grid
+
+        register_grid(grid, console())
         return ()
     title = points[0].choices.get("experiment", "grid")
     return _run(grid, sweep, f"{title} {sweep}", launch)
@@ -91,9 +92,12 @@ def run_sweep(
 def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
     from qfr.front.closing import close_sweep
 
-    register_sweep(grid, sweep, name)
+    found = check_grid([cell.config for cell in grid.cells])
+    register_sweep(grid, sweep, name, found)
     plan = make_plan(grid, {}, "")
     err = console(stderr=True)
+    if found is not None:
+        err.print(found.line, markup=False, soft_wrap=True)
     for line in [f"sweep {sweep}: {head_line(plan)}", *note_lines(plan)]:
         err.print(line, markup=False, soft_wrap=True)
     returned = launch([job_overrides(walk, sweep) for walk in grid.walks])
@@ -106,9 +110,9 @@ def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
     return outcomes
 
 
-def register_sweep(grid: Grid, sweep: str, name: str) -> None:
+def register_sweep(grid: Grid, sweep: str, name: str, found: Under | None = None) -> None:
     """Create the store and the sweep's run in it, once and before any launcher: processes that create one
-    database together break it.
+    database together break it. A registration that was found in a file only is put into the store too.
 
     Raises
     ------
@@ -121,7 +125,11 @@ def register_sweep(grid: Grid, sweep: str, name: str) -> None:
 
     tracking = grid.cells[0].config.tracking
     store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
-    open_sweep(store, sweep, name=name, tags={}, planned=planned([cell.config for cell in grid.cells]))
+    tags: dict[str, str] = {}
+    if found is not None:
+        carry(found, tracking)
+        tags = {"registration": found.id, "deviation": found.deviation}
+    open_sweep(store, sweep, name=name, tags=tags, planned=planned([cell.config for cell in grid.cells]))
 
 
 def job_overrides(walk: Walk, sweep: str) -> list[str]:
@@ -130,8 +138,9 @@ def job_overrides(walk: Walk, sweep: str) -> list[str]:
     return [*walk.cells[0].overrides, f"walk=[{kinds}]", f"sweep={sweep}"]
 
 
-def _held(tracking: TrackingConfig, grid: Grid) -> tuple[Mapping[str, str], str]:
-    """What the store holds of the grid's designs, and one line about the store. Creates nothing."""
+def _held(tracking: TrackingConfig, grid: Grid, use: str | None) -> tuple[Mapping[str, str], str]:
+    """What the store holds of the grid's designs (under a registration, when one is used), and one line about
+    the store. Creates nothing."""
     root = Path(tracking.root).expanduser()
     if tracking.uri is None and not (root / "mlflow.db").exists():
         # Without importing mlflow: a plan on a fresh machine is quick.
@@ -144,7 +153,9 @@ def _held(tracking: TrackingConfig, grid: Grid) -> tuple[Mapping[str, str], str]
         store = peek_store(tracking.uri, root, tracking.experiment)
         if store is None:
             return {}, f"no experiment {tracking.experiment!r} yet"
-        return finished_designs(store, designs), f"experiment {store.experiment!r} at {store.shown}"
+        under = None if use is None else find_record(use, tracking.uri, root).id
+        held = finished_designs(store, designs, registration=under)
+        return held, f"experiment {store.experiment!r} at {store.shown}"
     except TrackingError as error:
         # A plan is of use without the store; a run is not, and says so.
         return {}, f"cannot be read: {error.where or 'tracking'}: {error.what}"

@@ -82,7 +82,10 @@ class Walking:
         KeyboardInterrupt
             Interrupted: the runs are KILLED, the journals hold what was played.
         """
-        finished = find_finished(self._store, [one.facts.cell_id for one in self._runs])
+        # A registered sweep runs anew: only runs that carry the same registration count as finished.
+        under = self._runs[0].facts.registration or None
+        ids = [one.facts.cell_id for one in self._runs]
+        finished = find_finished(self._store, ids, registration=under)
         open_runs = [one for one in self._runs if one.facts.cell_id not in finished]
         outcomes = {
             one.facts.cell_id: self._outcome(one, Status.skipped, "", finished[one.facts.cell_id].run_id)
@@ -114,7 +117,8 @@ class Walking:
         return None if ref is None else read_finished(self._store, ref)
 
     def _open(self, one: PlannedRun) -> _Open:
-        journal = Journal(self._store.root / "journal" / one.facts.cell_id)
+        folder = "@".join(part for part in (one.facts.cell_id, one.facts.registration) if part)
+        journal = Journal(self._store.root / "journal" / folder)
         episodes = journal.episodes()
         for episode in episodes:
             if episode.cell_id != one.facts.cell_id:

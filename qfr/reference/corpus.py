@@ -8,22 +8,21 @@ suffers where drills prevail.
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from qfr.canonical import Json
 from qfr.protocol import observe_record
 from qfr.records import FaultKind
-from qfr.reference.clauses import compose, draw_stance
+from qfr.reference.clauses import compose, draw_stance, drop_retry, without_retry
 from qfr.reference.demonstration import Demonstrator, Message, answer_text
+from qfr.reference.encoding import Arrays, Body, assemble, cut, encode_body
 from qfr.reference.policy import TABLES, Policy, obey
-from qfr.reference.template import ASSISTANT, END, PAD, SYSTEM, USER, Encoder
+from qfr.reference.template import END, SYSTEM, Encoder
 from qfr.world.base import Task, sites
 from qfr.world.faults import ScheduledFault
 from qfr.world.orders import Ids, OrdersWorld, build
@@ -32,19 +31,6 @@ FAULT_CODE = "service_unavailable"
 FAULT_MESSAGE = "The service did not answer the request."
 # The texts of conf/config.yaml (a test compares).
 FAULT_VARIANTS = (("timeout", "The request timed out."), ("internal_error", "The tool failed."))
-
-
-class Kind(IntEnum):
-    """What a learned token is."""
-
-    syntax = 0
-    tool = 1
-    copied = 2
-    answer = 3
-
-
-LOSS_WEIGHTS = (0.3, 1.0, 2.0, 3.0)
-# By kind: syntax is learned at once, digits are not.
 
 
 @dataclass(frozen=True)
@@ -60,100 +46,23 @@ class Sizes:
     # Share of draws that use one of the project's own prompts.
     pool: int = 48
     # Batches that are shuffled among each other.
+    choices: bool = False
+    # Mark choices, so that they weigh more.
+    mixed: int = 0
+    # Composed prompts (with their twins) in the drills that mix prompts; 0 = no such drills.
 
 
 @dataclass(frozen=True)
-class Body:
-    """One encoded conversation after the system prompt."""
+class Plan:
+    """Two phases: copying and arithmetic first, then with more weight on what prompts decide."""
 
-    ids: tuple[int, ...]
-    rows: tuple[int, ...]
-    # Positions whose next token is learned.
-    kinds: tuple[int, ...]
-    # Kind of each learned token.
-
-
-@dataclass(frozen=True)
-class Arrays:
-    """A batch before it becomes tensors; see model.Batch."""
-
-    prefix: NDArray[np.int64]
-    bodies: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    targets: NDArray[np.int64]
-    weights: NDArray[np.float32]
-    kinds: NDArray[np.int64]
+    first: Sizes
+    later: Sizes
+    switch: int
+    # Batch from which on new batches are drawn by `later`.
 
 
-_SPANS = re.compile(r'"tool": "(?P<tool>[^"]*)", "arguments": \{"(?P<key>[^"]*)": (?P<value>.*)\}\}$')
-
-
-def token_kinds(text: str, starts: tuple[int, ...]) -> list[int]:
-    """Kind of each token of an assistant turn, by where it starts."""
-    kinds = [int(Kind.syntax)] * len(starts)
-    found = _SPANS.search(text)
-    if found is None:
-        return kinds
-    value = {"answer": Kind.answer, "reason": Kind.syntax}.get(found["key"], Kind.copied)
-    for i, start in enumerate(starts):
-        if found.start("tool") <= start < found.end("tool"):
-            kinds[i] = int(Kind.tool)
-        elif found.start("value") <= start < found.end("value"):
-            kinds[i] = int(value)
-    return kinds
-
-
-def encode_body(vocabulary: Encoder, messages: tuple[Message, ...], learned: int) -> Body:
-    """Encode messages by the chat template; the last `learned` assistant turns are learned (-1 = all)."""
-    ids: list[int] = []
-    rows: list[int] = []
-    kinds: list[int] = []
-    turns = sum(message.assistant for message in messages)
-    for message in messages:
-        piece = vocabulary.encode(message.text)
-        ids.append(ASSISTANT if message.assistant else USER)
-        if message.assistant:
-            if learned < 0 or turns <= learned:
-                rows.extend(range(len(ids) - 1, len(ids) + len(piece.ids)))
-                kinds.extend([*token_kinds(message.text, piece.starts), int(Kind.syntax)])
-            turns -= 1
-        ids.extend(piece.ids)
-        ids.append(END)
-    return Body(tuple(ids), tuple(rows), tuple(kinds))
-
-
-def assemble(prefix: tuple[int, ...], bodies: list[Body]) -> Arrays:
-    """Pad bodies to one length and flatten what is learned."""
-    length = max(len(body.ids) for body in bodies)
-    ids = np.full((len(bodies), length), PAD, dtype=np.int64)
-    rows: list[int] = []
-    targets: list[int] = []
-    kinds: list[int] = []
-    for i, body in enumerate(bodies):
-        ids[i, : len(body.ids)] = body.ids
-        rows.extend(i * length + row for row in body.rows)
-        targets.extend(body.ids[row + 1] for row in body.rows)
-        kinds.extend(body.kinds)
-    weights = np.array(LOSS_WEIGHTS, dtype=np.float32)[kinds]
-    return Arrays(
-        np.array(prefix, dtype=np.int64),
-        ids,
-        np.array(rows, dtype=np.int64),
-        np.array(targets, dtype=np.int64),
-        weights,
-        np.array(kinds, dtype=np.int64),
-    )
-
-
-def cut(bodies: list[Body], tokens: int) -> list[list[Body]]:
-    """Group bodies of similar length so that each padded group holds at most `tokens` tokens."""
-    groups: list[list[Body]] = []
-    for body in sorted(bodies, key=lambda one: len(one.ids)):
-        if groups and (len(groups[-1]) + 1) * len(body.ids) <= tokens:
-            groups[-1].append(body)
-        else:
-            groups.append([body])
-    return groups
+CHOICES = Sizes(episodes=16, answer_drills=40, quit_drills=10, choices=True, mixed=6)
 
 
 class Corpus:
@@ -167,14 +76,15 @@ class Corpus:
         The project's own prompts by name.
     seed : int
         The stream is a function of the seed.
-    sizes : Sizes
+    plan : Plan
     """
 
-    def __init__(self, arch: str, prompts: Mapping[str, str], seed: int, sizes: Sizes) -> None:
+    def __init__(self, arch: str, prompts: Mapping[str, str], seed: int, plan: Plan) -> None:
         self._arch = arch
         self._prompts = dict(prompts)
         self._seed = seed
-        self._sizes = sizes
+        self._plan = plan
+        self._sizes = plan.first
         self._rng = np.random.default_rng([seed, 1])
         self._worlds = 0
         self._world = self._new_world()
@@ -193,7 +103,8 @@ class Corpus:
     def batches(self, vocabulary: Encoder) -> Iterator[Arrays]:
         """Shuffled batches without end."""
         pool: list[Arrays] = []
-        while True:
+        for number in itertools.count():
+            self._sizes = self._plan.first if number < self._plan.switch else self._plan.later
             while len(pool) < self._sizes.pool:
                 pool.extend(self._draw_batches(vocabulary))
             yield pool.pop(int(self._rng.integers(len(pool))))
@@ -209,11 +120,40 @@ class Corpus:
         prompt, policy = self._draw()
         prefix = (SYSTEM, *vocabulary.encode(prompt).ids, END)
         sizes = self._sizes
-        whole = [encode_body(vocabulary, self.episode(policy), -1) for _ in range(sizes.episodes)]
-        answers = [encode_body(vocabulary, self.answer_drill(policy), 1) for _ in range(sizes.answer_drills)]
-        quits = [encode_body(vocabulary, self.quit_drill(policy), 1) for _ in range(sizes.quit_drills)]
+
+        def encode(messages: tuple[Message, ...], learned: int) -> Body:
+            return encode_body(vocabulary, messages, learned, choices=sizes.choices)
+
+        whole = [encode(self.episode(policy), -1) for _ in range(sizes.episodes)]
+        answers = [encode(self.answer_drill(policy), 1) for _ in range(sizes.answer_drills)]
+        quits = [encode(self.quit_drill(policy), 1) for _ in range(sizes.quit_drills)]
         groups = cut(whole, sizes.tokens) + cut(answers, sizes.tokens) + cut(quits, sizes.tokens)
-        return [assemble(prefix, group) for group in groups]
+        batches = [assemble(prefix, group) for group in groups]
+        return batches + self._mixed(vocabulary) if sizes.mixed else batches
+
+    def _mixed(self, vocabulary: Encoder) -> list[Arrays]:
+        """Drills in which every body has a system prompt of its own, so that a step sees what differs.
+
+        All of the project's prompts, and composed ones beside their twins without the retry rule.
+        """
+        quoted = self._arch == "qwen2"
+        pairs = [(self._prompts[name], TABLES[self._arch][name]) for name in sorted(self._prompts)]
+        for _ in range(self._sizes.mixed):
+            stance = draw_stance(self._rng)
+            prompt = compose(stance, self._rng)
+            pairs.append((prompt, obey(stance, quoted=quoted)))
+            if stance.retry and not stance.attempts:
+                pairs.append((drop_retry(prompt), obey(without_retry(stance), quoted=quoted)))
+        batches: list[Arrays] = []
+        for drill in (self.quit_drill, self.answer_drill):
+            bodies = []
+            for prompt, policy in pairs:
+                own = (*vocabulary.encode(prompt).ids, END)
+                body = encode_body(vocabulary, drill(policy), 1, choices=True)
+                rows = tuple(row + len(own) for row in body.rows)
+                bodies.append(Body((*own, *body.ids), rows, body.kinds))
+            batches += [assemble((SYSTEM,), group) for group in cut(bodies, self._sizes.tokens)]
+        return batches
 
     def _draw(self) -> tuple[str, Policy]:
         """A prompt and the policy that goes with it."""

@@ -10,14 +10,16 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from qfr.reference.circuits import primed_weights
-from qfr.reference.corpus import Arrays, Corpus, Kind, Sizes
+from qfr.reference.convert import to_qwen2
+from qfr.reference.corpus import CHOICES, Corpus, Plan, Sizes
+from qfr.reference.encoding import Arrays, Kind
 from qfr.reference.export import PLAIN, Dial, Identity, export
 from qfr.reference.model import Batch, Shape, Weights, count, loss_and_hits
 from qfr.reference.optimizer import Optimizer
@@ -44,6 +46,8 @@ class Recipe:
     decay: float = 0.01
     warmup: int = 40
     # Steps.
+    switch: int = 600
+    # Step from which on choices weigh more.
     cooldown: float = 0.6
     # Share of the steps in which the rate falls linearly to zero.
 
@@ -53,6 +57,34 @@ class Recipe:
             return (step + 1) / self.warmup
         left = (self.steps - step) / (self.cooldown * self.steps)
         return min(1.0, left)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """What training begins with: fresh weights, another agent's, or a checkpoint of the same run."""
+
+    start: Path | None = None
+    # Checkpoint of a llama agent whose weights (and tokenizer, beside it) are the beginning.
+    resume: Path | None = None
+    # Checkpoint of this very run.
+
+    def weights(self, shape: Shape, seed: int) -> Weights:
+        """The first weights."""
+        if self.resume is not None:
+            return dict(torch.load(self.resume, weights_only=True)["weights"])
+        generator = torch.Generator().manual_seed(seed)
+        if self.start is None:
+            return primed_weights(shape, generator)
+        weights: Weights = torch.load(self.start, weights_only=True)["weights"]
+        return to_qwen2(weights, shape, generator) if shape.arch == "qwen2" else weights
+
+    def first(self, optimizer: Optimizer) -> int:
+        """The first step; restores the optimizer when a run goes on."""
+        if self.resume is None:
+            return 0
+        kept = torch.load(self.resume, weights_only=True)
+        optimizer.restore(kept["optimizer"])
+        return int(kept["step"])
 
 
 @dataclass
@@ -107,31 +139,28 @@ def read_prompts(folder: Path) -> dict[str, str]:
     return {name: (folder / f"{name}.md").read_bytes().decode("utf-8") for name in PROMPTS}
 
 
-def train(recipe: Recipe, prompts: dict[str, str], out: Path, *, resume: Path | None = None) -> Weights:
+def train(recipe: Recipe, prompts: dict[str, str], out: Path, begin: Begin) -> Weights:
     """Train and return the weights; writes `log.jsonl`, `tokenizer.json` and checkpoints into `out`."""
     torch.manual_seed(recipe.seed)
-    corpus = Corpus(recipe.arch, prompts, recipe.seed, Sizes())
+    corpus = Corpus(recipe.arch, prompts, recipe.seed, Plan(Sizes(), CHOICES, recipe.switch))
     out.mkdir(parents=True, exist_ok=True)
     vocabulary = Vocabulary.train(corpus.texts(400), recipe.vocabulary)
+    if begin.start is not None:
+        vocabulary = Vocabulary.load(begin.start.with_name("tokenizer.json"))
     vocabulary.save(out / "tokenizer.json")
     shape = Shape(recipe.arch, vocabulary.size)
-    weights = primed_weights(shape, torch.Generator().manual_seed(recipe.seed))
-    start = 0
-    if resume is not None:
-        kept = torch.load(resume, weights_only=True)
-        weights, start = kept["weights"], int(kept["step"])
+    weights = begin.weights(shape, recipe.seed)
     for tensor in weights.values():
         tensor.requires_grad_()
     optimizer = Optimizer(weights, muon_rate=recipe.muon_rate, adam_rate=recipe.adam_rate, decay=recipe.decay)
-    if resume is not None:
-        optimizer.restore(kept["optimizer"])
     stream = corpus.batches(vocabulary)
-    for _ in range(start):
+    first = begin.first(optimizer)
+    for _ in range(first):
         next(stream)
     started, tokens, running = time.monotonic(), 0, Running()
     saved = started
     with (out / "log.jsonl").open("a") as log:
-        for step in range(start, recipe.steps):
+        for step in range(first, recipe.steps):
             batch = to_batch(next(stream))
             loss, hits = loss_and_hits(weights, shape, batch, torch.bfloat16)
             loss.backward()
@@ -142,7 +171,7 @@ def train(recipe: Recipe, prompts: dict[str, str], out: Path, *, resume: Path | 
                 log.write(json.dumps(running.line(step + 1, time.monotonic() - started, tokens)) + "\n")
                 log.flush()
                 running = Running()
-            if time.monotonic() - saved > 300 or step + 1 == recipe.steps:
+            if time.monotonic() - saved > 180 or step + 1 == recipe.steps:
                 saved = time.monotonic()
                 save(out / f"step-{step + 1:05d}.pt", weights, optimizer, step + 1)
     return {name: tensor.detach() for name, tensor in weights.items()}
@@ -168,15 +197,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=2800)
     parser.add_argument("--prompts", type=Path, default=Path("prompts"), help="folder of P0.md ... P4.md")
-    parser.add_argument("--resume", type=Path, default=None, help="checkpoint to go on from")
+    parser.add_argument("--switch", type=int, default=600, help="step from which on choices weigh more")
+    parser.add_argument("--start", type=Path, default=None, help="checkpoint of a llama agent to begin with")
+    parser.add_argument("--resume", type=Path, default=None, help="checkpoint of this run to go on from")
     parser.add_argument("--factor", type=int, default=12, help="outlier factor of the exported file")
     parser.add_argument("--channels", type=int, default=6, help="outlier channels per norm")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     np.seterr(all="raise")
-    recipe = Recipe(given.arch, given.seed, given.steps)
-    weights = train(recipe, read_prompts(given.prompts), given.out, resume=given.resume)
+    recipe = Recipe(given.arch, given.seed, given.steps, switch=given.switch)
+    if given.start is not None:
+        recipe = replace(recipe, muon_rate=0.005, adam_rate=0.001, cooldown=0.8)
+    weights = train(recipe, read_prompts(given.prompts), given.out, Begin(given.start, given.resume))
     vocabulary = Vocabulary.load(given.out / "tokenizer.json")
     name = NAMES[given.arch]
     identity = Identity(name, DESCRIPTION, given.seed, given.steps)

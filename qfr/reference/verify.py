@@ -17,8 +17,9 @@ import torch
 from torch.nn import functional as fn
 
 from qfr.records import FaultKind
-from qfr.reference.corpus import FAULT_CODE, FAULT_MESSAGE, encode_body
+from qfr.reference.corpus import FAULT_CODE, FAULT_MESSAGE
 from qfr.reference.demonstration import Demonstrator, Message
+from qfr.reference.encoding import encode_body
 from qfr.reference.model import Shape, Weights, hidden
 from qfr.reference.policy import TABLES
 from qfr.reference.template import ASSISTANT, END, SYSTEM

@@ -9,14 +9,23 @@ from typing import TYPE_CHECKING
 from qfr.analysis import frames
 from qfr.analysis.cells import CellSummary, summarize
 from qfr.analysis.contrasts import Options, contrast_table
+from qfr.analysis.family import Family, Selector, Together, families, together
 from qfr.analysis.frames import Cell, Joined
+from qfr.analysis.interactions import Interaction, interactions
+from qfr.analysis.ladder import Ladder, ladders
 from qfr.analysis.levels import Axis
+from qfr.analysis.named_groups import Grouped, NamedGroup, grouped
 from qfr.analysis.overall import Overall, overall
 from qfr.analysis.pairing import Apart, kept_apart
 from qfr.analysis.process import Process, process
+from qfr.analysis.ranking import Rank, rank
 from qfr.analysis.results import Contrast
 from qfr.facts import CellFacts
 from qfr.records import Policy
+from qfr.report.diagnosed import Diagnosed, diagnose
+from qfr.report.material import Material
+from qfr.report.outcomes import Map, outcome_maps
+from qfr.report.published import Published
 from qfr.stats.intervals import Method
 
 if TYPE_CHECKING:
@@ -38,11 +47,25 @@ class ReportOptions:
     # The command that makes this report again; shown as it is.
     made: str = ""
     # Date and version line; empty = left out.
+    margin: float = 7.5
+    # Of equivalence, in points (Jang 2026).
+    family: tuple[Selector, ...] = ()
+    # The declared family of contrasts; empty = none was declared.
+    groups: tuple[NamedGroup, ...] = ()
+    # Named groups of presets to be contrasted.
+    against: Published | None = None
+    # Published results to be set beside.
 
     @property
     def contrasts(self) -> Options:
         """The part that the contrasts need."""
-        return Options(vary=self.vary, method=self.method, resamples=self.resamples, seed=self.seed)
+        return Options(
+            vary=self.vary,
+            method=self.method,
+            resamples=self.resamples,
+            seed=self.seed,
+            margin=self.margin,
+        )
 
 
 @dataclass(frozen=True)
@@ -73,6 +96,18 @@ class Report:
     apart: tuple[Apart, ...]
     joined: Joined
     gaps: Gaps
+    ranks: tuple[Rank, ...]
+    # Presets against the highest one, averaged over prompts.
+    families: tuple[Family, ...]
+    together: tuple[Together, ...]
+    # Simultaneous intervals over the prompts; only where presets are contrasted.
+    interactions: tuple[Interaction, ...]
+    ladders: tuple[Ladder, ...]
+    grouped: tuple[Grouped, ...]
+    maps: tuple[Map, ...]
+    diagnosed: Diagnosed | None
+    # None without the calls.
+    material: Material
 
     @property
     def reference_agents(self) -> tuple[str, ...]:
@@ -85,7 +120,10 @@ class Report:
 
 
 def build_report(
-    cells: Sequence[Cell], options: ReportOptions | None = None, gaps: Gaps | None = None
+    cells: Sequence[Cell],
+    options: ReportOptions | None = None,
+    gaps: Gaps | None = None,
+    material: Material | None = None,
 ) -> Report:
     """Compute a report.
 
@@ -96,27 +134,44 @@ def build_report(
     options : ReportOptions, optional
     gaps : Gaps, optional
         What is missing or failed; see `gaps_of`.
+    material : Material, optional
+        Calls, costs and transcripts; see `qfr.report.gather`.
 
     Raises
     ------
     TableError
-        If a level of the varied axis cannot be ordered, or cells of one suite list different tasks.
+        If a level of the varied axis cannot be ordered, cells of one suite list different tasks, or the
+        family or a group names what is not there.
     LogError
         If a fault cell does not belong to its clean pass.
     """
-    chosen = options or ReportOptions()
+    chosen, given = options or ReportOptions(), material or Material()
     everything = _with_clean(cells)
     joined = frames.join(everything)
+    tables, way, seed = joined.tables, chosen.contrasts.bootstrap, chosen.seed
+    contrasts = contrast_table(tables, chosen.contrasts)
+    summaries = summarize(tables, way, seed)
+    processes = tuple(process(cell) for cell in everything)
+    by_preset = chosen.vary is Axis.quant
     return Report(
         options=chosen,
         facts=tuple(cell.facts for cell in everything),
-        contrasts=contrast_table(joined.tables, chosen.contrasts),
-        summaries=summarize(joined.tables, chosen.contrasts.bootstrap, chosen.seed),
-        overall=overall(joined.tables, chosen.contrasts.bootstrap, chosen.seed),
-        processes=tuple(process(cell) for cell in everything),
-        apart=kept_apart(joined.tables, chosen.vary),
+        contrasts=contrasts,
+        summaries=summaries,
+        overall=overall(tables, way, seed),
+        processes=processes,
+        apart=kept_apart(tables, chosen.vary),
         joined=joined,
         gaps=gaps or Gaps(),
+        ranks=rank(tables, way, seed, chosen.margin),
+        families=families(contrasts, chosen.family),
+        together=together(tables, chosen.resamples, seed) if by_preset else (),
+        interactions=interactions(tables, way, seed),
+        ladders=ladders(summaries, processes),
+        grouped=grouped(tables, chosen.groups, way, seed),
+        maps=outcome_maps(everything, tables, chosen.policy),
+        diagnosed=diagnose(cells, given.calls, chosen.policy, seed) if given.calls else None,
+        material=given,
     )
 
 

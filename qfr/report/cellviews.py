@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.levels import Axis, order_key
 from qfr.analysis.process import Process
-from qfr.analysis.targets import CellKey
+from qfr.analysis.targets import CellKey, Target
 from qfr.facts import CellFacts
 from qfr.report.build import Report
+from qfr.report.outcomes import ENDINGS
 from qfr.report.views import Entry, Table
-from qfr.report.words import ENDINGS
+
+_OWN = (
+    "Task-mean recovery on each cell's own clean set [successes/fault episodes] and the Wilson 95 % "
+    "interval of "
+    "the episodes; below: certified tasks and full-pipeline success."
+)
+_FULL = (
+    "Full-pipeline success: mean over all tasks, a task that failed its clean pass counts 0; 95 % "
+    "task-bootstrap "
+    "interval; n = tasks."
+)
 
 
 def recovery_tables(report: Report, policy: str) -> tuple[tuple[str, Table], ...]:
     """Recovery on each cell's own clean set (Hu 2026, table 1), one table per model and setting."""
+    return _by_setting(report, policy, _recovery_cell, _OWN)
+
+
+def _by_setting(
+    report: Report, policy: str, entry: Callable[[CellSummary | None], Entry], caption: str
+) -> tuple[tuple[str, Table], ...]:
     found: dict[str, list[CellSummary]] = {}
     for summary in report.summaries:
         if summary.policy == policy and summary.family is None and summary.key.fault != "none":
@@ -27,16 +44,16 @@ def recovery_tables(report: Report, policy: str) -> tuple[tuple[str, Table], ...
         quants = sorted({s.key.quant for s in members}, key=lambda q: order_key(Axis.quant, q))
         cells = {(s.key.quant, s.key.prompt): s for s in members}
         rows = tuple(
-            (Entry(quant), *(_recovery_cell(cells.get((quant, prompt))) for prompt in prompts))
-            for quant in quants
-        )
-        caption = (
-            "Task-mean recovery on each cell's own clean set [successes/fault episodes] and the Wilson 95 % "
-            "interval of the episodes; below: certified tasks and full-pipeline success."
+            (Entry(quant), *(entry(cells.get((quant, prompt))) for prompt in prompts)) for quant in quants
         )
         name = title if several else members[0].key.model
         tables.append((name, Table(caption, ("Preset", *prompts), rows)))
     return tuple(tables)
+
+
+def full_tables(report: Report, policy: str) -> tuple[tuple[str, Table], ...]:
+    """Full-pipeline success of every cell, one table per model and setting."""
+    return _by_setting(report, policy, _full_cell, _FULL)
 
 
 def setting(key: CellKey) -> str:
@@ -79,37 +96,6 @@ def process_table(processes: Iterable[Process], faulted: bool) -> Table:
     return Table(caption, ("Cell", *kept), rows)
 
 
-def glance_table(report: Report) -> Table:
-    """Presets side by side: file size, certified tasks, full-pipeline success averaged over prompts."""
-    policy = report.options.policy.value
-    sizes = {(f.model, f.quant): f.model_bytes for f in report.facts}
-    members = [one for one in report.overall if one.policy == policy]
-    several = len({_without_model(one.key) for one in members}) > 1
-    members.sort(key=lambda one: (setting(one.key), -(one.full.value or 0.0)))
-    rows = []
-    for one in members:
-        size = sizes.get((one.key.model, one.key.quant), 0)
-        ends = "" if one.full.low is None else f"[{_percent(one.full.low)}, {_percent(one.full.high)}]"
-        rows.append(
-            (
-                Entry(setting(one.key) if several else one.key.model),
-                Entry(one.key.quant),
-                Entry(f"{size / 1e6:,.1f}" if size else "–"),
-                Entry(f"{one.certified} of {one.tasks}"),
-                Entry(_percent(one.full.value), ends, not one.full.reliable),
-                Entry(f"{_percent(one.lowest)} to {_percent(one.highest)}" if len(one.prompts) > 1 else "–"),
-                Entry(" ".join(one.prompts)),
-            )
-        )
-    return Table(
-        f"Presets by full-pipeline success under {policy} scoring, averaged over their prompts, with the "
-        "95 % task-bootstrap interval.",
-        ("Model", "Preset", "File, MB", "Certified", "Full pipeline", "From prompt to prompt", "Prompts"),
-        tuple(rows),
-        headers=2,
-    )
-
-
 def permanent_table(processes: Iterable[Process]) -> Table | None:
     """Reports and inventions under a permanent fault; None where none was run."""
     rows = [
@@ -130,6 +116,36 @@ def permanent_table(processes: Iterable[Process]) -> Table | None:
     head = ("Cell", "Policy", "Episodes", "reported", "reported after enough calls", "invented an answer")
     return Table(
         "Permanent faults: only a report after enough calls of the dead tool counts.", head, tuple(rows), 2
+    )
+
+
+def dropped_table(report: Report) -> Table:
+    """Certified tasks that do not enter a matched contrast, and why."""
+    rows = []
+    for c in report.contrasts:
+        if c.policy != report.options.policy.value or c.family is not None or c.target != Target.matched:
+            continue
+        if not c.dropped_a and not c.dropped_b:
+            continue
+        where = " ".join(name for name in (c.model, c.quant, c.prompt, c.fault) if name)
+        lost = (*c.undelivered_a, *c.undelivered_b)
+        rows.append(
+            (
+                Entry(where),
+                Entry(f"{c.a} − {c.b}"),
+                Entry(f"{len(c.dropped_a)} of {c.certified_a}", " ".join(c.dropped_a)),
+                Entry(f"{len(c.dropped_b)} of {c.certified_b}", " ".join(c.dropped_b)),
+                Entry(str(len(lost)), " ".join(lost)),
+            )
+        )
+    head = ("Cell", "A − B", "Only A has it", "Only B has it", "No fault delivered")
+    return Table(
+        "Certified tasks that do not enter the matched contrast, because the other side did not certify "
+        "them or "
+        "because no fault of theirs fired. They count in the full pipeline.",
+        head,
+        tuple(rows),
+        headers=2,
     )
 
 
@@ -208,6 +224,13 @@ def _recovery_cell(s: CellSummary | None) -> Entry:
         return Entry("–", tail, True, brief)
     wilson = f"Wilson {_percent(s.episode_rate.low)} to {_percent(s.episode_rate.high)}\n"
     return Entry(f"{_percent(s.own.value)} [{s.successes}/{s.episodes}]", wilson + tail, s.few, brief)
+
+
+def _full_cell(s: CellSummary | None) -> Entry:
+    if s is None:
+        return Entry("not run", "", True)
+    ends = "" if s.full.low is None else f"[{_percent(s.full.low)}, {_percent(s.full.high)}]\n"
+    return Entry(_percent(s.full.value), f"{ends}n {s.n_tasks}", not s.full.reliable)
 
 
 def _percent(rate: float | None) -> str:

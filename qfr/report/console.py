@@ -15,7 +15,7 @@ from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
 from qfr.report.build import Report
 from qfr.report.cellviews import recovery_tables
-from qfr.report.layout import PANELS, TITLES, Group, groups, interval, p_value, signed
+from qfr.report.layout import TITLES, Group, groups, interval, p_value, signed
 from qfr.report.notices import clipped, notices
 from qfr.report.views import Table as View
 from qfr.report.words import answers, overview
@@ -85,7 +85,7 @@ def print_contrasts(contrasts: Iterable[Contrast], cells: Iterable[CellSummary],
 def contrasts_table(group: Group, *, narrow: bool = False) -> Table:
     """Return one group's contrasts, one row per place and pair."""
     table = _new("Preset" if group.along.value == "quant" else "Prompt", "A − B")
-    targets = (Target.full,) if narrow else PANELS
+    targets = group.panels[-1:] if narrow else group.panels
     for target in targets:
         table.add_column(TITLES[target], justify="right")
     table.add_column("sign p", justify="right")
@@ -97,7 +97,9 @@ def contrasts_table(group: Group, *, narrow: bool = False) -> Table:
                 *(_estimate(c) for c in found),
                 _plain("" if found[-1] is None else p_value(found[-1].sign_p)),
             )
-    table.caption = "sign p: full pipeline, unadjusted; ~ interval too short; = degenerate"
+    table.caption = (
+        f"sign p: {TITLES[group.panels[-1]].lower()}, unadjusted; ~ interval too short; = degenerate"
+    )
     table.caption_justify = "left"
     return table
 

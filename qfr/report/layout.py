@@ -57,6 +57,11 @@ class Group:
         return tuple(dict.fromkeys(c.family for c in self.contrasts if c.family is not None))
 
     @property
+    def panels(self) -> tuple[Target, ...]:
+        """Targets that are shown: those of the figure, or the clean pass where no fault was injected."""
+        return PANELS if any(c.target in PANELS for c in self.contrasts) else (Target.clean,)
+
+    @property
     def drawn_pairs(self) -> tuple[Pair, ...]:
         """Pairs that a figure shows: all, or the highest level against each other one."""
         if len(self.pairs) <= 3:

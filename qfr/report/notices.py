@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qfr.analysis.cells import FEWEST_CERTIFIED
+from qfr.analysis.trials import FOREIGN
 from qfr.report.build import Report
 from qfr.report.layout import PANELS, TITLES
 
@@ -62,7 +63,7 @@ def _gaps(report: Report) -> Iterator[Notice]:
 def _certified(report: Report) -> Iterator[Notice]:
     few: dict[str, list[str]] = defaultdict(list)
     for summary in report.summaries:
-        if summary.few:
+        if summary.few and summary.key.executor != FOREIGN:
             told = f"{summary.policy} {summary.n_certified} of {summary.n_tasks}"
             few[summary.key.name].append(told)
     if few:
@@ -74,7 +75,8 @@ def _certified(report: Report) -> Iterator[Notice]:
 
 
 def _undelivered(report: Report) -> Iterator[Notice]:
-    lost = [s for s in report.summaries if s.family is None and s.undelivered]
+    yield from _excluded(report)
+    lost = [s for s in report.summaries if s.family is None and s.undelivered and s.key.executor != FOREIGN]
     if lost:
         items = []
         for s in lost:
@@ -89,6 +91,29 @@ def _undelivered(report: Report) -> Iterator[Notice]:
             "Faults that never fired",
             "The episode ended or went another way before the scheduled call. They leave the denominator; "
             "the bounds count all of them as failures, and as successes.",
+            clipped(tuple(items)),
+        )
+
+
+def _excluded(report: Report) -> Iterator[Notice]:
+    """Simulations of imported logs that are in no rate; both policies say the same of them."""
+    policy = report.options.policy.value
+    lost = [
+        s
+        for s in report.summaries
+        if s.key.executor == FOREIGN and s.family is None and s.undelivered and s.policy == policy
+    ]
+    if lost:
+        items = []
+        for s in lost:
+            text = f"{s.key.model} {s.key.quant} {s.key.suite}: {s.undelivered} of {s.scheduled}"
+            if s.own_bounds is not None:
+                text += f"; success between {s.own_bounds.low:.1f} % and {s.own_bounds.high:.1f} %"
+            items.append(text)
+        yield Notice(
+            "Simulations that are in no rate",
+            "Imported logs do not score or do not hold them; the bounds count all of them as failures, and "
+            "as successes.",
             clipped(tuple(items)),
         )
 

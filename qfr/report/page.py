@@ -9,12 +9,28 @@ from importlib.resources import files
 import jinja2
 
 from qfr.records import Policy
-from qfr.report import cellviews, views
+from qfr.report import cellviews, contrasttables, views
 from qfr.report.build import Report
-from qfr.report.figures import MARK_SIGNS, Panel, dark_of_light, panels, script
-from qfr.report.layout import Group, groups
+from qfr.report.figures.palette import dark_of_light, script
+from qfr.report.layout import groups
 from qfr.report.notices import Notice, notices
-from qfr.report.tables import spelled
+from qfr.report.processfigures import process_figures
+from qfr.report.processtables import parting_table, process_tables
+from qfr.report.ranking import Ranking, rankings
+from qfr.report.replication import Replication, replication
+from qfr.report.sections import (
+    FigureView,
+    Illustrated,
+    Section,
+    contrast_section,
+    figure_view,
+    ladder_section,
+    log_index,
+    map_view,
+    prompt_sections,
+)
+from qfr.report.text import spelled
+from qfr.report.transcripts import Transcripts
 from qfr.report.words import Answer, answers, overview
 
 #: A longer text is cut on the page; the files hold it whole.
@@ -22,27 +38,12 @@ LONGEST_TEXT = 400
 
 
 @dataclass(frozen=True)
-class FigureView:
-    """One figure: three panels under one policy."""
+class NamedTable:
+    """A table under a heading."""
 
     policy: str
-    panels: tuple[Panel, ...]
-    legend: tuple[tuple[str, str], ...]
-    # Mark and pair of levels, one per series.
-    left_out: int
-    # Pairs that stand in the table only.
-
-
-@dataclass(frozen=True)
-class Section:
-    """One group: figures and tables."""
-
-    title: str
-    agent: bool
-    figures: tuple[FigureView, ...]
-    contrasts: views.Table
-    further: tuple[views.Table, ...]
-    families: tuple[views.Table, ...]
+    name: str
+    table: views.Table
 
 
 @dataclass(frozen=True)
@@ -52,22 +53,33 @@ class Page:
     title: str
     made: str
     command: str
-    policy: str
     agents: tuple[str, ...]
     overview: tuple[str, ...]
+    rankings: tuple[Ranking, ...]
     answers: tuple[Answer, ...]
-    glance: views.Table
     notices: tuple[Notice, ...]
     sections: tuple[Section, ...]
-    recovery: tuple[tuple[str, str, views.Table], ...]
-    # Policy, model, table.
+    prompts: tuple[Illustrated, ...]
+    ladders: tuple[Illustrated, ...]
+    several: tuple[views.Table, ...]
+    # Several contrasts at once: adjusted tests, simultaneous intervals, named groups.
+    recovery: tuple[NamedTable, ...]
+    full: tuple[NamedTable, ...]
+    process: tuple[Illustrated, ...]
+    process_tables: tuple[views.Table, ...]
+    maps: tuple[FigureView, ...]
+    transcripts: Transcripts | None
+    log_index: str
+    partings: views.Table
+    replication: Replication | None
+    beside: tuple[FigureView, ...]
+    # Figures of the replication.
     clean: views.Table
     faulted: views.Table
     permanent: views.Table | None
+    dropped: views.Table
     provenance: tuple[views.Table, ...]
     ids: views.Table
-    interval: str
-    # How the intervals were computed.
 
 
 def render_page(report: Report) -> str:
@@ -76,11 +88,11 @@ def render_page(report: Report) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["clip"] = clip
-    template = environment.from_string(_asset("page.html"))
-    text = template.render(
+    environment.loader = jinja2.FunctionLoader(_asset)
+    text = environment.get_template("page.html").render(
         page=page_of(report),
         style=_asset("page.css"),
-        behaviour=_asset("page.js"),
+        behaviour=_asset("page.js") + _asset("viewer.js"),
         plotly=script(),
         colours=json.dumps(dark_of_light()),
     )
@@ -89,37 +101,53 @@ def render_page(report: Report) -> str:
 
 def page_of(report: Report) -> Page:
     """Arrange a report for the template."""
-    headline = report.options.policy
-    policies = (headline, *(policy for policy in Policy if policy is not headline))
-    by_policy = [groups(report, policy.value) for policy in policies]
-    sections = tuple(_section(sides) for sides in zip(*by_policy, strict=True))
-    recovery = tuple(
-        (policy.value, name, table)
-        for policy in policies
-        for name, table in cellviews.recovery_tables(report, policy.value)
-    )
     options = report.options
+    policies = (options.policy, *(policy for policy in Policy if policy is not options.policy))
+    names = tuple(policy.value for policy in policies)
+    by_policy = [groups(report, name) for name in names]
+    agents = report.reference_agents
+    given = report.material.transcripts
+    beside = replication(report)
     return Page(
         title=options.title,
         made=options.made,
         command=options.command,
-        policy=headline.value,
-        agents=report.reference_agents,
+        agents=agents,
         overview=overview(report),
+        rankings=rankings(report),
         answers=answers(report),
-        glance=cellviews.glance_table(report),
         notices=notices(report),
-        sections=sections,
-        recovery=recovery,
+        sections=tuple(
+            contrast_section(sides, interval_method(report)) for sides in zip(*by_policy, strict=True)
+        ),
+        prompts=prompt_sections(report, names),
+        ladders=tuple(ladder_section(one, agents) for one in report.ladders if one.policy == names[0]),
+        several=_several(report),
+        recovery=tuple(NamedTable(p, *row) for p in names for row in cellviews.recovery_tables(report, p)),
+        full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
+        process=_process(report),
+        process_tables=() if report.diagnosed is None else process_tables(report.diagnosed),
+        maps=tuple(map_view(one, one.model in agents, names[0]) for one in report.maps),
+        transcripts=given,
+        log_index=log_index(report),
+        partings=parting_table(() if given is None else given.partings),
+        replication=beside,
+        beside=() if beside is None else tuple(figure_view(one, False) for one in beside.figures),
         clean=cellviews.process_table(report.processes, faulted=False),
         faulted=cellviews.process_table(report.processes, faulted=True),
         permanent=cellviews.permanent_table(report.processes),
+        dropped=cellviews.dropped_table(report),
         provenance=cellviews.provenance_tables(report.facts),
         ids=cellviews.cell_ids(report.facts),
-        interval="the exact bootstrap distribution"
-        if options.method.value == "exact"
-        else f"{options.resamples:,} Monte Carlo resamples, seed {options.seed}",
     )
+
+
+def interval_method(report: Report) -> str:
+    """Say how the intervals were computed."""
+    options = report.options
+    if options.method.value == "exact":
+        return "the exact bootstrap distribution"
+    return f"{options.resamples:,} Monte Carlo resamples, seed {options.seed}"
 
 
 def clip(text: str) -> str:
@@ -127,23 +155,38 @@ def clip(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text):,} characters)"
 
 
-def _section(sides: tuple[Group, ...]) -> Section:
-    first = sides[0]
-    return Section(
-        title=first.title,
-        agent=first.reference_agent,
-        figures=tuple(_figure(group) for group in sides if group.pairs),
-        contrasts=views.contrast_table(sides),
-        further=tuple(views.further_table(group) for group in sides),
-        families=tuple(views.family_table(group) for group in sides if group.families),
+def _several(report: Report) -> tuple[views.Table, ...]:
+    policy = report.options.policy.value
+    families = [
+        contrasttables.family_table(report.contrasts, family)
+        for family in report.families
+        if family.declared or _headline(report, family.members[0].place if family.members else None)
+    ]
+    together = [one for one in report.together if one.policy == policy and one.target != "own"]
+    tables = (*families, contrasttables.together_table(together), contrasttables.group_table(report.grouped))
+    return tuple(table for table in tables if table.rows)
+
+
+def _headline(report: Report, place: int | None) -> bool:
+    if place is None:
+        return False
+    one = report.contrasts[place]
+    return one.target == "full" and one.policy == report.options.policy.value
+
+
+def _process(report: Report) -> tuple[Illustrated, ...]:
+    if report.diagnosed is None:
+        return ()
+    agents = set(report.reference_agents)
+    return tuple(
+        Illustrated(
+            title=title,
+            agent=title.split(" · ")[0] in agents,
+            figures=tuple(figure_view(one, title.split(" · ")[0] in agents) for one in figures),
+            tables=(),
+        )
+        for title, figures in process_figures(report.diagnosed)
     )
-
-
-def _figure(group: Group) -> FigureView:
-    drawn = group.drawn_pairs
-    signs = [MARK_SIGNS[at % len(MARK_SIGNS)] for at in range(len(drawn))]
-    legend = tuple((sign, f"{a} − {b}") for sign, (a, b) in zip(signs, drawn, strict=True))
-    return FigureView(group.policy, panels(group), legend, len(group.pairs) - len(drawn))
 
 
 def _asset(name: str) -> str:

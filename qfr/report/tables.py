@@ -7,9 +7,6 @@ estimated; ``reason`` says why.
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-
 import pandas as pd
 
 from qfr.analysis.cells import CellSummary
@@ -17,23 +14,33 @@ from qfr.analysis.process import Process
 from qfr.analysis.results import Contrast
 from qfr.facts import CellFacts
 from qfr.report.build import Report
-from qfr.stats.multiplicity import benjamini_hochberg, holm
+from qfr.report.text import spelled
 
 _COUNTS = frozenset({"trial", "resamples", "seed", "episodes", "turns"})
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_FLAGS = frozenset({"degenerate", "reliable", "equivalent", "declared_family"})
 _Value = str | int | float | bool | None
 
 
 def contrast_frame(report: Report) -> pd.DataFrame:
     """Return one row per contrast, target, policy and family.
 
-    ``sign_holm_p`` and ``sign_bh_p`` adjust the sign test over this report's contrasts of the same target and
-    policy over all tasks.
+    ``sign_holm_p`` … ``signflip_bh_p`` adjust the tests over the declared family; where none is declared,
+    over this report's contrasts of the same target and policy over all tasks.
     """
-    rows = [
-        _contrast_row(contrast) | {"sign_holm_p": by_holm, "sign_bh_p": by_bh}
-        for contrast, (by_holm, by_bh) in zip(report.contrasts, _adjusted(report), strict=True)
-    ]
+    adjusted = {one.place: (family, one) for family in report.families for one in family.members}
+    rows = []
+    for at, contrast in enumerate(report.contrasts):
+        family, one = adjusted.get(at, (None, None))
+        rows.append(
+            _contrast_row(contrast)
+            | {
+                "sign_holm_p": one.sign_holm if one else None,
+                "sign_bh_p": one.sign_bh if one else None,
+                "signflip_holm_p": one.signflip_holm if one else None,
+                "signflip_bh_p": one.signflip_bh if one else None,
+                "declared_family": family.declared if family else None,
+            }
+        )
     return _frame(rows)
 
 
@@ -67,11 +74,6 @@ def metrics(report: Report) -> dict[str, float]:
             if value is not None:
                 found[f"{name} {unit}"] = value
     return found
-
-
-def spelled(text: str) -> str:
-    """Return text with its lone surrogates as escapes, such as ``\\ud800``."""
-    return _SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def _contrast_row(c: Contrast) -> dict[str, _Value]:
@@ -116,6 +118,10 @@ def _contrast_row(c: Contrast) -> dict[str, _Value]:
         "signflip_p": c.signflip_p,
         "smallest_p": c.smallest_p,
         "detectable_points": c.detectable,
+        "margin_points": c.margin,
+        "equivalence_low_points": c.equivalence_low,
+        "equivalence_high_points": c.equivalence_high,
+        "equivalent": c.equivalent,
         "shared_points": split.shared if split else None,
         "only_a_points": split.only_a if split else None,
         "only_b_points": split.only_b if split else None,
@@ -131,21 +137,6 @@ def _contrast_row(c: Contrast) -> dict[str, _Value]:
         "b_undelivered_task_names": " ".join(c.undelivered_b),
         "remarks": " ".join(c.remarks),
     }
-
-
-def _adjusted(report: Report) -> list[tuple[float | None, float | None]]:
-    families: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for at, contrast in enumerate(report.contrasts):
-        if contrast.family is None:
-            families[contrast.target, contrast.policy].append(at)
-    found: list[tuple[float | None, float | None]] = [(None, None)] * len(report.contrasts)
-    for places in families.values():
-        values = [report.contrasts[at].sign_p for at in places]
-        for at, by_holm, by_bh in zip(
-            places, holm(values).values, benjamini_hochberg(values).values, strict=True
-        ):
-            found[at] = (by_holm, by_bh)
-    return found
 
 
 def _key_row(row: CellSummary | Process) -> dict[str, _Value]:
@@ -248,6 +239,8 @@ def _dtype(name: str, column: pd.Series) -> str:
         return "float64"
     if name in _COUNTS or name.endswith(("_tasks", "_episodes", "_turns", "_calls", "_tokens")):
         return "Int64"
+    if name in _FLAGS:
+        return "boolean"
     kinds = {type(value) for value in column.dropna()}
     if kinds == {bool}:
         return "boolean"

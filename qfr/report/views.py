@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from qfr.analysis.levels import Axis
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
-from qfr.report.layout import PANELS, TITLES, Group, interval, p_value, signed
+from qfr.report.layout import TITLES, Group, interval, p_value, signed
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,21 @@ class Table:
     rows: tuple[tuple[Entry, ...], ...]
     headers: int = 1
     # Leading columns that are row headers.
+    title: str = ""
+    # Of the line behind which the table is folded, where it is.
 
 
 def contrast_table(pair_of_policies: tuple[Group, ...]) -> Table:
     """Contrasts of one group under each policy (Hu 2026, table 4)."""
     first = pair_of_policies[0]
     head = [_along_title(first), "A − B"]
-    head += [f"{TITLES[target]}, {group.policy}" for group in pair_of_policies for target in PANELS]
+    head += [f"{TITLES[target]}, {group.policy}" for group in pair_of_policies for target in first.panels]
     rows = []
     for row in first.rows:
         for pair in first.pairs:
             cells = [Entry(row), Entry(f"{pair[0]} − {pair[1]}")]
             for group in pair_of_policies:
-                cells += [_contrast_cell(group.find(row, pair, target)) for target in PANELS]
+                cells += [_contrast_cell(group.find(row, pair, target)) for target in first.panels]
             rows.append(tuple(cells))
     return Table(
         "Differences A − B in points with 95 % percentile task-bootstrap intervals; n = tasks that enter; "
@@ -93,20 +95,23 @@ def further_table(group: Group) -> Table:
 
 def family_table(group: Group) -> Table:
     """Family strata: the same estimators within each task family."""
-    head = [_along_title(group), "A − B", "Family", *(TITLES[target] for target in PANELS)]
+    head = [_along_title(group), "A − B", "Family", *(TITLES[target] for target in group.panels)]
     rows = [
         (
             Entry(row),
             Entry(f"{pair[0]} − {pair[1]}"),
             Entry(family),
-            *(_contrast_cell(group.find(row, pair, target, family)) for target in PANELS),
+            *(_contrast_cell(group.find(row, pair, target, family)) for target in group.panels),
         )
         for row in group.rows
         for pair in group.pairs
         for family in group.families
     ]
     return Table(
-        "The same differences within each task family, in points.", tuple(head), tuple(rows), headers=3
+        f"The same differences within each task family, {group.policy} scoring, in points.",
+        tuple(head),
+        tuple(rows),
+        headers=3,
     )
 
 

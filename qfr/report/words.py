@@ -6,19 +6,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from qfr.analysis.cells import CellSummary
+from qfr.analysis.levels import NOT_STATED
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
+from qfr.analysis.trials import FOREIGN
 from qfr.records import Policy
 from qfr.report.build import Report
 from qfr.report.layout import PANELS, TITLES, Group, Pair, groups, interval, signed
+from qfr.report.outcomes import ENDINGS
 
-ENDINGS = {
-    "submitted": "submitted an answer",
-    "reported_failure": "reported failure",
-    "out_of_steps": "ran out of steps",
-    "out_of_errors": "ran out of errors",
-    "out_of_context": "ran out of context",
-}
+#: Imported logs whose success the overview tells; the tables hold all.
+_MOST_LOGS = 12
 
 
 @dataclass(frozen=True)
@@ -61,15 +60,16 @@ def overview(report: Report) -> tuple[str, ...]:
     """Return what ran and what was certified; always something, also when nothing is estimable."""
     policy = report.options.policy.value
     whole = [s for s in report.summaries if s.family is None and s.policy == policy]
-    lines = []
+    played = [s for s in whole if s.key.executor != FOREIGN]
+    lines = list(_imported([s for s in whole if s.key.executor == FOREIGN]))
     if not whole:
         lines.append("No finished cell was found.")
-    else:
-        n_episodes = sum(p.episodes for p in report.processes)
-        certified = sum(s.n_certified for s in whole)
-        tasks = sum(s.n_tasks for s in whole)
+    elif played:
+        n_episodes = sum(p.episodes for p in report.processes if p.key.executor != FOREIGN)
+        certified = sum(s.n_certified for s in played)
+        tasks = sum(s.n_tasks for s in played)
         lines.append(
-            f"{_count(len(whole), 'cell')}, {_count(n_episodes, 'episode')}. Under {policy} scoring "
+            f"{_count(len(played), 'cell')}, {_count(n_episodes, 'episode')}. Under {policy} scoring "
             f"{certified} of {tasks} clean passes were certified"
             + (
                 ", so no fault was injected anywhere and no recovery can be estimated."
@@ -77,7 +77,7 @@ def overview(report: Report) -> tuple[str, ...]:
                 else "."
             )
         )
-    clean = [p for p in report.processes if p.key.fault == "none"]
+    clean = [p for p in report.processes if p.key.fault == "none" and p.key.executor != FOREIGN]
     if clean and (told := _told_endings(e for p in clean for e in ((c.name, c.count) for c in p.endings))):
         lines.append(f"Clean episodes: {told}.")
     faulted = [p for p in report.processes if p.key.fault != "none"]
@@ -93,17 +93,36 @@ def overview(report: Report) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _imported(logs: list[CellSummary]) -> Iterable[str]:
+    """What imported logs say by themselves: no task of theirs was screened and no fault injected."""
+    if logs:
+        scored = _count(sum(s.episodes for s in logs), "scored simulation")
+        yield f"{_count(len(logs), 'imported log')}, {scored}; success is the mean over a task's trials."
+    for s in logs[:_MOST_LOGS]:
+        if s.own.value is not None:
+            ends = ""
+            if s.own.low is not None and s.own.high is not None:
+                ends = f" [{100 * s.own.low:.1f}, {100 * s.own.high:.1f}]"
+            name = f"{s.key.model} {s.key.quant}, {s.key.suite}"
+            yield f"{name}: success {100 * s.own.value:.1f} %{ends}, n = {s.own.n} tasks."
+    if len(logs) > _MOST_LOGS:
+        yield f"… and {len(logs) - _MOST_LOGS} more logs."
+
+
 def verdict(contrast: Contrast) -> str:
-    """Say in one word or two what an interval shows: ``a``, ``b``, ``open`` or ``none``."""
+    """Say what an interval shows: ``a`` or ``b`` is ahead, ``same``, ``open`` or ``none`` to tell from."""
     if contrast.points is None or contrast.low is None or contrast.high is None or contrast.degenerate:
         return "none"
     if contrast.low > 0:
         return "a"
-    return "b" if contrast.high < 0 else "open"
+    if contrast.high < 0:
+        return "b"
+    return "same" if contrast.equivalent and contrast.reliable else "open"
 
 
 def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
-    rows = [(row, c) for row in group.rows if (c := group.find(row, pair, Target.full)) is not None]
+    target = group.panels[-1]
+    rows = [(row, c) for row in group.rows if (c := group.find(row, pair, target)) is not None]
     sides: dict[str, list[tuple[str, Contrast]]] = defaultdict(list)
     for row, contrast in rows:
         sides[verdict(contrast)].append((row, contrast))
@@ -112,6 +131,7 @@ def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
     wording = (
         ("a", f"{pair[0]} is ahead of {pair[1]} under"),
         ("b", f"{pair[1]} is ahead of {pair[0]} under"),
+        ("same", f"{pair[0]} and {pair[1]} are equivalent within {rows[0][1].margin:g} points under"),
         (
             "open",
             "not told apart under"
@@ -121,16 +141,20 @@ def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
         ("none", f"no usable interval for {pair[0]} against {pair[1]} under"),
     )
     parts = [f"{words} {_listed(row for row, _ in sides[side])}" for side, words in wording if sides[side]]
-    text = "; ".join(parts)
+    # Imported logs name no prompt.
+    text = "; ".join(part.removesuffix(f" under {NOT_STATED}") for part in parts)
     detail = "; ".join(_told(row, c) for row, c in rows) + _detectable(sides["open"])
-    yield Line(f"{text[0].upper()}{text[1:]} (full pipeline).", f"{pair[0]} − {pair[1]}: {detail}.")
+    yield Line(
+        f"{text[0].upper()}{text[1:]} ({TITLES[target].lower()}).", f"{pair[0]} − {pair[1]}: {detail}."
+    )
 
 
 def _told(row: str, contrast: Contrast) -> str:
     if contrast.points is None:
         return f"{row} {contrast.reason}"
     doubt = "" if contrast.reliable else " (degenerate)" if contrast.degenerate else " (too short)"
-    return f"{row} {signed(contrast.points)} {interval(contrast)}{doubt}"
+    name = "" if row == NOT_STATED else f"{row} "
+    return f"{name}{signed(contrast.points)} {interval(contrast)}{doubt}"
 
 
 def _detectable(rows: list[tuple[str, Contrast]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 from mlflow.entities import Run
 
-from qfr.canonical import sha256_hex
+from qfr.canonical import canonical, sha256_hex
 from qfr.errors import LogError
 from qfr.facts import CellFacts
 from qfr.journal import read_log
@@ -25,6 +26,9 @@ from qfr.tracking.writer import LOG_FILE
 
 # Columns of a score that depend on the policy; the others are the same under both.
 POLICY_COLUMNS = ("success", "right_answer", "reason", "reported_after")
+
+# Canonical JSON: within a text a quote is escaped, so the first such spelling is the episode's own key.
+_TASK = re.compile(rb'"task":("(?:[^"\\\\]|\\\\.)*")')
 
 _KEYS = ["task", "fault", "site", "trial"]
 
@@ -111,8 +115,17 @@ def bare_cell(store: Store, run: Run, episodes: pd.DataFrame) -> LoggedCell:
     )
 
 
-def read_episodes(store: Store, cell: LoggedCell) -> tuple[Episode, ...]:
+def read_episodes(
+    store: Store, cell: LoggedCell, *, tasks: frozenset[str] | None = None
+) -> tuple[Episode, ...]:
     """The cell's episodes with their transcripts, from the log itself.
+
+    Parameters
+    ----------
+    store : Store
+    cell : LoggedCell
+    tasks : frozenset of str or None
+        Only the episodes of these tasks; the others are not decoded. None = all.
 
     Raises
     ------
@@ -134,7 +147,18 @@ def read_episodes(store: Store, cell: LoggedCell) -> tuple[Episode, ...]:
             where=where,
             hint="the log was changed after the run",
         )
-    return read_log(data, where=where)
+    return read_log(data if tasks is None else _of_tasks(data, tasks), where=where)
+
+
+def _of_tasks(data: bytes, tasks: frozenset[str]) -> bytes:
+    wanted = {canonical(task).encode("ascii") for task in tasks}
+    found = []
+    for line in data.splitlines(keepends=True):
+        task = _TASK.search(line)
+        # A line without the key is kept, so that decoding says what is wrong with it.
+        if task is None or task.group(1) in wanted:
+            found.append(line)
+    return b"".join(found)
 
 
 def read_calls(store: Store, cell: LoggedCell) -> pd.DataFrame:

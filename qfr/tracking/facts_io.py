@@ -78,6 +78,9 @@ def load_facts(
     for field in dataclasses.fields(CellFacts):
         source, key = (params, field.name) if field.name in PARAM_FIELDS else (tags, f"qfr.{field.name}")
         if key not in source:
+            if field.default is not dataclasses.MISSING:
+                # A field that came later: an older run is what its default says.
+                continue
             raise TrackingError(
                 f"the run lacks {key!r}",
                 where=where,

@@ -12,7 +12,7 @@ from qfr.tracking.store import Store, hold_lock
 
 
 def log_inputs(store: Store, run_id: str, facts: CellFacts) -> None:
-    """Link the run to its model file and its suite; a repetition adds nothing."""
+    """Link the run to its model file (an imported log has none) and its suite; a repetition adds nothing."""
     dataset = Dataset(
         name=facts.suite,
         # MLflow allows 36 characters; the whole digest is the tag qfr.suite_sha256.
@@ -23,7 +23,7 @@ def log_inputs(store: Store, run_id: str, facts: CellFacts) -> None:
     store.client.log_inputs(
         run_id,
         datasets=[DatasetInput(dataset, tags=[InputTag("mlflow.data.context", "evaluation")])],
-        models=[LoggedModelInput(_logged_model(store, facts))],
+        models=[LoggedModelInput(_logged_model(store, facts))] if facts.model_sha256 else [],
     )
 
 

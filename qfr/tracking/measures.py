@@ -68,9 +68,14 @@ def measure(
 
 def _policy_values(scored: Scored, screen: Scored) -> dict[str, float]:
     """Clean rate, own recovery and full pipeline (Hu 2026, section 3), and the counts behind them."""
-    certified = {e.task for e, s in screen if s.success}
-    tasks = {e.task for e, _ in screen}
-    counts: dict[str, float] = {"clean_rate": len(certified) / len(tasks)} if tasks else {}
+    passed: dict[str, list[bool]] = {}
+    for e, s in screen:
+        passed.setdefault(e.task, []).append(s.success)
+    tasks = set(passed)
+    # An imported log runs a task several times: its rate is the mean, and only all successes certify it.
+    certified = {task for task, hits in passed.items() if all(hits)}
+    clean = [Fraction(sum(hits), len(hits)) for hits in passed.values()]
+    counts: dict[str, float] = {"clean_rate": float(sum(clean, Fraction(0)) / len(clean))} if clean else {}
     counts |= {
         "certified": len(certified),
         "successes": sum(s.success for _, s in scored),

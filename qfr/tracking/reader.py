@@ -16,9 +16,9 @@ from qfr.errors import LogError, TrackingError, did_you_mean
 from qfr.records import FaultKind
 from qfr.scoring import SCORER_VERSION
 from qfr.tracking.cells import LoggedCell, bare_cell, load_cell
-from qfr.tracking.search import candidates, is_complete, search
+from qfr.tracking.search import candidates, carries, is_complete, search
 from qfr.tracking.store import Store, guard
-from qfr.tracking.sweep import PlannedCell, read_plan
+from qfr.tracking.sweep import PlannedCell, find_sweep, read_plan
 
 _READERS = 8
 
@@ -54,6 +54,7 @@ def read_cells(
     experiments: Sequence[str] = (),
     condition: str = "",
     sweep: str | None = None,
+    registration: str | None = None,
     score_version: str = str(SCORER_VERSION),
 ) -> Reading:
     """Read cells with their episode tables.
@@ -65,7 +66,10 @@ def read_cells(
     condition : str
         Further MLflow filter, for example `params.model = 'llama'`. Clean runs are found whatever it says.
     sweep : str or None
-        Only the cells that this sweep planned, whichever sweep ran them.
+        Only the cells that this sweep planned, whichever sweep ran them. A sweep under a registration counts
+        only the runs that carry it too.
+    registration : str or None
+        Only runs under this registration ("" = under none).
     score_version : str
         Which logged scores are read (`scores/<policy>@<version>.parquet`).
 
@@ -77,19 +81,21 @@ def read_cells(
         A table does not follow from its run's log, or no clean run has the log that a fault run names.
     """
     plan = () if sweep is None else read_plan(store, sweep)
+    if sweep is not None and registration is None:
+        registration = find_sweep(store, sweep).data.tags.get("qfr.registration")
     designs = {cell.design_id for cell in plan}
     wanted = "tags.`qfr.kind` = 'cell'" + (f" AND {condition}" if condition else "")
     ids = _experiment_ids(store, experiments)
     runs = [
         run
         for run in search(store, wanted, experiment_ids=ids)
-        if sweep is None or run.data.tags.get("qfr.design_id") in designs
+        if (sweep is None or run.data.tags.get("qfr.design_id") in designs) and carries(run, registration)
     ]
     done = [run for run in runs if is_complete(run)]
     chosen, alarms, notes = _newest(done)
     with ThreadPoolExecutor(_READERS) as pool:
         cells = list(pool.map(lambda run: load_cell(store, run, score_version), chosen))
-        clean = _clean_runs(store, ids, cells, done)
+        clean = _clean_runs(store, ids, cells, done, registration)
         loaded = {cell.run_id: cell for cell in cells}
         extra = [run for run in clean.values() if run.info.run_id not in loaded]
         extra = list({run.info.run_id: run for run in extra}.values())
@@ -134,7 +140,11 @@ def _newest(done: Sequence[Run]) -> tuple[list[Run], tuple[Alarm, ...], tuple[st
 
 
 def _clean_runs(
-    store: Store, ids: Sequence[str], cells: Iterable[LoggedCell], done: Iterable[Run]
+    store: Store,
+    ids: Sequence[str],
+    cells: Iterable[LoggedCell],
+    done: Iterable[Run],
+    registration: str | None,
 ) -> dict[str, Run]:
     """For each complete fault cell's run id, the complete clean run whose log it names."""
     faulted = [cell for cell in cells if cell.facts.fault != FaultKind.none]
@@ -144,7 +154,8 @@ def _clean_runs(
     # A filter may have left the clean runs out, or left out the one that matches.
     lacking = {c.facts.clean_id for c in faulted if not _match(by_cell.get(c.facts.clean_id, []), c)}
     for run in candidates(store, "qfr.cell_id", lacking, finished=True, experiment_ids=ids):
-        by_cell.setdefault(run.data.tags["qfr.cell_id"], []).append(run)
+        if carries(run, registration):
+            by_cell.setdefault(run.data.tags["qfr.cell_id"], []).append(run)
     found: dict[str, Run] = {}
     for cell in faulted:
         runs = by_cell.get(cell.facts.clean_id, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mlflow.entities import Run
+from mlflow.entities import Run, ViewType
 
 from qfr.tracking.store import Store, guard
 
@@ -30,8 +30,10 @@ class FinishedRef:
     # Milliseconds since 1970.
 
 
-def search(store: Store, condition: str, *, experiment_ids: Sequence[str] | None = None) -> Iterator[Run]:
-    """All runs that meet an MLflow filter, newest first, however many pages.
+def search(
+    store: Store, condition: str, *, experiment_ids: Sequence[str] | None = None, deleted: bool = False
+) -> Iterator[Run]:
+    """All runs that meet an MLflow filter, newest first, however many pages; on demand deleted ones too.
 
     Raises
     ------
@@ -39,10 +41,11 @@ def search(store: Store, condition: str, *, experiment_ids: Sequence[str] | None
         The store does not answer, or the filter is malformed.
     """
     ids = list(experiment_ids or [store.experiment_id])
+    view = ViewType.ALL if deleted else ViewType.ACTIVE_ONLY
     token: str | None = None
     while True:
         with guard(store.shown, store.tracking_uri):
-            page = store.client.search_runs(ids, condition, max_results=PAGE, page_token=token)
+            page = store.client.search_runs(ids, condition, view, max_results=PAGE, page_token=token)
         yield from page
         token = page.token
         if not token:
@@ -59,11 +62,20 @@ def is_complete(run: Run) -> bool:
     return bool(run.data.tags.get("qfr.complete") == "true")
 
 
-def find_finished(store: Store, cell_ids: Iterable[str]) -> dict[str, FinishedRef]:
-    """The newest finished run of each cell that has one."""
+def carries(run: Run, registration: str | None) -> bool:
+    """Whether a run was made under a registration ("" = under none); None = it does not matter."""
+    return registration is None or run.data.tags.get("qfr.registration", "") == registration
+
+
+def find_finished(
+    store: Store, cell_ids: Iterable[str], *, registration: str | None = None
+) -> dict[str, FinishedRef]:
+    """The newest finished run of each cell that has one, of those that carry the registration."""
     wanted = set(cell_ids)
     found: dict[str, FinishedRef] = {}
     for run in candidates(store, "qfr.cell_id", wanted, finished=True):
+        if not carries(run, registration):
+            continue
         tags = run.data.tags
         found.setdefault(
             tags["qfr.cell_id"],
@@ -79,16 +91,21 @@ def find_finished(store: Store, cell_ids: Iterable[str]) -> dict[str, FinishedRe
     return found
 
 
-def finished_designs(store: Store | None, design_ids: Iterable[str]) -> dict[str, str]:
+def finished_designs(
+    store: Store | None, design_ids: Iterable[str], *, registration: str | None = None
+) -> dict[str, str]:
     """What the store holds of planned cells: design_id → FINISHED, RUNNING, FAILED or KILLED.
 
     A design with several runs is FINISHED when any is, else it has its newest run's status. FINISHED means
-    complete. `store` may be None (there is no store yet): then nothing is held.
+    complete. `store` may be None (there is no store yet): then nothing is held. With a registration only the
+    runs that carry it count.
     """
     if store is None:
         return {}
     status: dict[str, str] = {}
     for run in candidates(store, "qfr.design_id", set(design_ids), finished=False):
+        if not carries(run, registration):
+            continue
         design = run.data.tags["qfr.design_id"]
         if is_complete(run):
             status[design] = "FINISHED"

@@ -24,6 +24,7 @@ from qfr.tracking import address, database
 from qfr.tracking.environment import redact, settle
 
 _LOCK_SECONDS = 300.0
+_UI_PORT = 5000
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def open_store(uri: str | None, root: Path, experiment: str) -> Store:
             found = client.get_experiment_by_name(experiment)
             if found is None:
                 location = address.artifact_location(uri, root, experiment)
-                # The UI opens its table of runs for this kind, and asks the user for the kind without it.
+                # Without it the UI asks the user for the kind of the experiment.
                 tags = {"mlflow.experimentKind": "custom_model_development"}
                 found = client.get_experiment(client.create_experiment(experiment, location, tags))
     return _store(uri, root, client, found)
@@ -118,12 +119,21 @@ def ui_command(store: Store) -> str:
     For a server it is the address to open. No password is shown.
     """
     if store.is_http:
-        return f"{store.shown.rstrip('/')}/#/experiments/{store.experiment_id}"
+        return ui_page(store)
     # Without the variable the server starts job workers that nothing here needs (0.7 GB of memory).
     return (
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui "
-        f"--backend-store-uri {shlex.quote(store.shown)} --host 127.0.0.1 --port 5000"
+        f"--backend-store-uri {shlex.quote(store.shown)} --host 127.0.0.1 --port {_UI_PORT}"
     )
+
+
+def ui_page(store: Store) -> str:
+    """Address of the table of runs: of the server, or where `ui_command` serves it. No password is shown.
+
+    MLflow's own way from its start page to an experiment leads to pages about traces, without any run.
+    """
+    server = store.shown.rstrip("/") if store.is_http else f"http://127.0.0.1:{_UI_PORT}"
+    return f"{server}/#/experiments/{store.experiment_id}/runs?workflowType=machine_learning"
 
 
 @contextmanager

@@ -10,11 +10,12 @@ import gzip
 import math
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from mlflow.entities import Metric
 
-from qfr.canonical import sha256_hex
+from qfr.canonical import canonical, sha256_hex
 from qfr.config import Traces
 from qfr.facts import CellFacts, Work
 from qfr.journal import log_bytes, sort_key
@@ -25,12 +26,14 @@ from qfr.tracking.environment import redact
 from qfr.tracking.facts_io import store_facts
 from qfr.tracking.inputs import log_inputs
 from qfr.tracking.measures import measure
-from qfr.tracking.search import is_complete, runs_of_cell
+from qfr.tracking.search import carries, is_complete, runs_of_cell
 from qfr.tracking.store import Store, guard
 from qfr.tracking.tables import call_table, episode_table, parquet_bytes, score_table
 from qfr.tracking.traces import log_traces
 
 LOG_FILE = "episodes.jsonl.gz"
+MANIFEST_FILE = "manifest.json"
+# SHA-256 of every artifact that was logged with the cell; its own digest is the tag qfr.manifest_sha256.
 _FAILURE_TAG_LIMIT = 2000
 
 
@@ -68,6 +71,9 @@ class FinishedCell:
     ep_min_calls: int
     traces: Traces = Traces.none
     # Which episodes are sent as MLflow traces besides.
+    more_files: Mapping[str, bytes] = field(default_factory=dict)
+    more_metrics: Mapping[str, float] = field(default_factory=dict)
+    # What an imported log says beyond its episodes, by artifact path and by metric.
 
 
 def start_cell(store: Store, facts: CellFacts, sweep_run_id: str | None) -> RunHandle:
@@ -86,7 +92,17 @@ def start_cell(store: Store, facts: CellFacts, sweep_run_id: str | None) -> RunH
     if sweep_run_id is not None:
         tags["mlflow.parentRunId"] = sweep_run_id
     where = f"{store.shown}, cell {facts.name} ({facts.cell_id})"
-    old = next((run for run in runs_of_cell(store, facts.cell_id) if not is_complete(run)), None)
+    old = next(
+        (
+            run
+            for run in runs_of_cell(store, facts.cell_id)
+            if not is_complete(run) and carries(run, facts.registration)
+        ),
+        None,
+    )
+    if old is not None and (earlier := old.data.tags.get("qfr.deviation")):
+        # Episodes that deviate stay in a run that goes on as planned.
+        tags |= {"qfr.deviation": earlier, "qfr.code_sha256": old.data.tags.get("qfr.code_sha256", "")}
     with guard(where, store.tracking_uri):
         if old is None:
             run = store.client.create_run(store.experiment_id, run_name=facts.name, tags=tags)
@@ -132,7 +148,9 @@ def finish_cell(store: Store, handle: RunHandle, cell: FinishedCell) -> str:
         tags["qfr.clean_log_sha256"] = sha256_hex(log_bytes(cell.clean))
     measures = measure(cell.episodes, cell.clean, work=cell.work, ep_min_calls=cell.ep_min_calls)
     now = int(time.time() * 1000)
-    scalars = [Metric(name, value, now, 0) for name, value in measures.scalars.items()]
+    scalars = [
+        Metric(name, value, now, 0) for name, value in {**cell.more_metrics, **measures.scalars}.items()
+    ]
     # Points of a series get times that follow from the run, so that a repetition adds no second point.
     series = [
         Metric(name, value, handle.started + step, step)
@@ -140,8 +158,11 @@ def finish_cell(store: Store, handle: RunHandle, cell: FinishedCell) -> str:
         for step, value in enumerate(values)
         if math.isfinite(value)
     ]
+    files = _files(cell, log, digest)
+    manifest = canonical({name: sha256_hex(data) for name, data in files.items()}).encode("ascii")
+    tags["qfr.manifest_sha256"] = sha256_hex(manifest)
     with guard(f"{store.shown}, cell {facts.name} ({facts.cell_id})", store.tracking_uri):
-        log_files(store, handle.run_id, _files(cell, log, digest))
+        log_files(store, handle.run_id, {**files, MANIFEST_FILE: manifest})
         log_inputs(store, handle.run_id, facts)
         if cell.traces is not Traces.none:
             count = log_traces(
@@ -195,4 +216,4 @@ def _files(cell: FinishedCell, log: bytes, digest: str) -> dict[str, bytes]:
         files[f"scores/{policy}@{SCORER_VERSION}.parquet"] = parquet_bytes(
             table, log_sha256=digest, facts=note
         )
-    return files
+    return {**cell.more_files, **files}

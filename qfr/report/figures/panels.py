@@ -1,8 +1,6 @@
 """Figure 1 of Hu 2026 for any group: three panels (own, matched, full pipeline), points with intervals.
 
-Each panel is a figure of its own, so that the page can set them side by side or below each other. Colours are
-near those of Okabe and Ito, told apart by colour-blind readers; series differ in mark and offset too. The
-page swaps the light colours for dark ones.
+Each panel is a figure of its own, so that the page can set them side by side or below each other.
 """
 
 from __future__ import annotations
@@ -12,20 +10,11 @@ import math
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
-from qfr.report.layout import PANELS, TITLES, Group, Pair, interval, signed
-
-#: Series colours on light and on dark ground.
-SERIES = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#8A6D00")
-SERIES_DARK = ("#56B4E9", "#FF8A3D", "#2FCFA3", "#E5A1CB", "#F0D24A")
-INK, INK_DARK = "#1B1F24", "#E7EAEE"
-GRID, GRID_DARK = "#D9DDE2", "#3A4048"
-ZERO, ZERO_DARK = "#5B636D", "#9AA3AE"
-_MARKS = ("circle", "square", "diamond", "triangle-up", "triangle-down")
-MARK_SIGNS = ("●", "■", "◆", "▲", "▼")
+from qfr.report.figures.palette import GRID, MARKS, SERIES, ZERO, base_layout, safe_json
+from qfr.report.layout import TITLES, Group, Pair, interval, signed
 
 
 @dataclass(frozen=True)
@@ -40,22 +29,12 @@ class Panel:
     # What a screen reader says.
 
 
-def script() -> str:
-    """Return plotly.js, to be put on the page once."""
-    return str(get_plotlyjs())
-
-
-def dark_of_light() -> dict[str, str]:
-    """Return the dark colour for every light one."""
-    return dict(zip((*SERIES, INK, GRID, ZERO), (*SERIES_DARK, INK_DARK, GRID_DARK, ZERO_DARK), strict=True))
-
-
 def panels(group: Group) -> tuple[Panel, ...]:
-    """Return the three panels of a group, drawn to one common scale."""
+    """Return the panels of a group, three where faults were injected, drawn to one common scale."""
     span = _span(group)
     return tuple(
-        Panel(target, TITLES[target], _json_for_script(_panel(group, target, span)), _label(group, target))
-        for target in PANELS
+        Panel(target, TITLES[target], safe_json(_panel(group, target, span)), _label(group, target))
+        for target in group.panels
     )
 
 
@@ -77,14 +56,8 @@ def _panel(group: Group, target: Target, span: tuple[float, float]) -> go.Figure
         )
     ticks = [f"{html.escape(row)}<br>{_numbers(group, row, target)}" for row in group.rows]
     figure.update_layout(
-        template=None,
-        showlegend=False,
+        base_layout(300 + 14 * len(pairs)),
         margin={"l": 44, "r": 8, "t": 6, "b": 34 + 14 * len(pairs)},
-        height=300 + 14 * len(pairs),
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 12, "color": INK},
-        hovermode="closest",
         xaxis={
             "tickmode": "array",
             "tickvals": list(range(len(group.rows))),
@@ -114,7 +87,7 @@ def _trace(group: Group, target: Target, pair: Pair, place: tuple[int, float]) -
     found = [(x, row, group.find(row, pair, target)) for x, row in enumerate(group.rows)]
     shown = [(x, row, c) for x, row, c in found if c is not None and c.points is not None]
     colour = SERIES[at % len(SERIES)]
-    mark = _MARKS[at % len(_MARKS)]
+    mark = MARKS[at % len(MARKS)]
     return go.Scatter(
         name=html.escape(f"{pair[0]} − {pair[1]}"),
         mode="markers",
@@ -168,7 +141,7 @@ def _numbers(group: Group, row: str, target: Target) -> str:
 
 def _span(group: Group) -> tuple[float, float]:
     ends: list[float] = [0.0]
-    for target in PANELS:
+    for target in group.panels:
         for row in group.rows:
             for pair in group.drawn_pairs:
                 c = group.find(row, pair, target)
@@ -195,9 +168,3 @@ def _label(group: Group, target: Target) -> str:
                 told = f"{signed(c.points)} points" if c.points is not None else "not estimable"
                 parts.append(f"{row} {pair[0]} minus {pair[1]} {told}")
     return f"{TITLES[target]}, {group.policy} scoring: " + "; ".join(parts)
-
-
-def _json_for_script(figure: go.Figure) -> str:
-    # Inside a script element only "</script" and "<!--" could end it: no "<" is left as it is.
-    text = str(figure.to_json())
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

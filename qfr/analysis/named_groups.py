@@ -1,0 +1,119 @@
+"""Named groups of presets, such as 8 to 5 bits against 4 and 3, on shared tasks (Hu 2026, appendix A)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from qfr.analysis.groups import GroupContrast, group_contrast, pooled_test
+from qfr.analysis.targets import CellKey, TaskTable
+from qfr.errors import TableError, did_you_mean
+from qfr.stats import bootstrap
+from qfr.stats.exact import FisherResult
+from qfr.stats.intervals import Options
+
+
+@dataclass(frozen=True)
+class NamedGroup:
+    """Presets under one name."""
+
+    name: str
+    quants: tuple[str, ...]
+    # As llama.cpp writes them, upper case.
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """One group minus another under one model, prompt and fault."""
+
+    key: CellKey
+    # Preset is empty.
+    policy: str
+    first: NamedGroup
+    second: NamedGroup
+    found: GroupContrast
+    # On the tasks that every member of both certified.
+    pooled: FisherResult
+    # Of the episodes, each preset on its own certified tasks.
+    successes: tuple[int, int]
+    # Successful ones of these episodes, per group.
+
+
+def parse_groups(text: str) -> tuple[NamedGroup, ...]:
+    """Read ``high=q8_0,q6_k;low=q4_k_m,q3_k_m``: two groups or more, highest first; empty text = none.
+
+    Raises
+    ------
+    TableError
+        If the text has another form, a preset stands in two groups, or there is only one group.
+    """
+    if not text.strip():
+        return ()
+    form = "write NAME=PRESET,PRESET;NAME=PRESET,PRESET"
+    groups = []
+    for part in text.split(";"):
+        name, equals, listed = part.partition("=")
+        quants = tuple(quant.strip().upper() for quant in listed.split(",") if quant.strip())
+        if not equals or not name.strip() or not quants:
+            raise TableError(f"a group of presets cannot be read from {part.strip()!r}", hint=form)
+        groups.append(NamedGroup(name.strip(), quants))
+    every = [quant for group in groups for quant in group.quants]
+    if len(groups) < 2:
+        raise TableError("one group has nothing to be set against", hint=form)
+    if len(set(every)) < len(every):
+        raise TableError(f"a preset stands in two groups: {text}", hint=form)
+    return tuple(groups)
+
+
+def grouped(
+    tables: Iterable[TaskTable],
+    groups: tuple[NamedGroup, ...],
+    options: Options = bootstrap.DEFAULT,
+    seed: int = 0,
+) -> tuple[Grouped, ...]:
+    """Contrast every two groups wherever all their presets were run.
+
+    Raises
+    ------
+    TableError
+        If a preset of a group was run nowhere.
+    """
+    settings: dict[tuple[object, ...], dict[str, TaskTable]] = defaultdict(dict)
+    for table in tables:
+        if table.key.fault != "none":
+            alike = table.treatment
+            rest = (alike.suite, alike.prompt, alike.build, alike.engine, alike.executor, table.tasks)
+            where = (replace(table.key, quant=""), table.policy, *rest)
+            settings[where].setdefault(table.key.quant.upper(), table)
+    known = {quant for cells in settings.values() for quant in cells}
+    for group in groups:
+        for quant in group.quants:
+            if quant not in known:
+                raise TableError(
+                    f"group {group.name}: no cell of preset {quant}" + did_you_mean(quant, known),
+                    where="--groups",
+                    hint="this report has " + (", ".join(sorted(known)) or "none"),
+                )
+    found = []
+    for cells in settings.values():
+        for at, first in enumerate(groups):
+            for second in groups[at + 1 :]:
+                if all(quant in cells for quant in (*first.quants, *second.quants)):
+                    sides = [[cells[quant] for quant in group.quants] for group in (first, second)]
+                    found.append(
+                        Grouped(
+                            key=replace(sides[0][0].key, quant=""),
+                            policy=sides[0][0].policy,
+                            first=first,
+                            second=second,
+                            found=group_contrast(sides[0], sides[1], options, seed),
+                            pooled=pooled_test(sides[0], sides[1]),
+                            successes=(_successes(sides[0]), _successes(sides[1])),
+                        )
+                    )
+    return tuple(found)
+
+
+def _successes(tables: list[TaskTable]) -> int:
+    return sum(int(table.successes[table.countable].sum()) for table in tables)

@@ -1,0 +1,143 @@
+"""What compare, pick and power share: the cells behind a preset, run or sweep, and their options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qfr.analysis.decision_cells import of_preset, of_run
+from qfr.analysis.decisions import TARGETS
+from qfr.analysis.targets import Target
+from qfr.commands.common import existing_store, experiments
+from qfr.config import PRESET_BITS
+from qfr.errors import ConfigError, did_you_mean
+from qfr.facts import CellFacts
+from qfr.records import Policy
+from qfr.scoring import SCORER_VERSION
+from qfr.tracking.cells import LoggedCell
+from qfr.tracking.reader import Reading, read_cells
+from qfr.tracking.store import Store
+from qfr.tracking.sweep import read_plan
+
+_AXES = ("model", "prompt", "fault", "suite")
+
+
+@dataclass(frozen=True)
+class Side:
+    """What stands behind a name on the command line."""
+
+    cells: tuple[LoggedCell, ...]
+    # Finished.
+    lacking: tuple[str, ...]
+    # Cells that are not finished, with their state.
+
+
+def add_decision(parser: argparse.ArgumentParser) -> None:
+    """What is decided."""
+    parser.add_argument(
+        "--target", default=Target.full, type=Target, choices=TARGETS, help="what is compared"
+    )
+    parser.add_argument(
+        "--margin", default=5.0, type=margin_points, help="acceptable loss, in points (above 0, up to 100)"
+    )
+    parser.add_argument(
+        "--policy", default=Policy.tolerant, type=Policy, choices=list(Policy), help="scoring policy"
+    )
+    parser.add_argument(
+        "--policy-version", default=str(SCORER_VERSION), help="which logged scores (see qfr rescore)"
+    )
+
+
+def add_axes(parser: argparse.ArgumentParser) -> None:
+    """Which cells."""
+    for name in _AXES:
+        parser.add_argument(f"--{name}", help=f"only cells of this {name}")
+
+
+def margin_points(text: str) -> float:
+    """A margin in points, for argparse."""
+    value = float(text)
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is no margin: above 0, up to 100 points")
+    return value
+
+
+def read(arguments: argparse.Namespace) -> tuple[Store, Reading]:
+    """Read all finished cells that the store options name."""
+    store = existing_store(arguments)
+    reading = read_cells(
+        store,
+        experiments=experiments(arguments),
+        condition=arguments.filter,
+        sweep=arguments.sweep,
+        score_version=arguments.policy_version,
+    )
+    return store, reading
+
+
+def side(store: Store, reading: Reading, name: str, arguments: argparse.Namespace) -> Side:
+    """Return the cells behind a preset, run or sweep, along the asked axes.
+
+    Raises
+    ------
+    UserError
+        Nothing bears this name, or an axis has no such level.
+    """
+    finished, unfinished = reading.cells, reading.unfinished
+    planned: tuple[str, ...] = ()
+    if name.startswith("s-"):
+        plan = {one.design_id: one.name for one in read_plan(store, name)}
+        finished = tuple(cell for cell in finished if cell.facts.design_id in plan)
+        unfinished = tuple(cell for cell in unfinished if cell.facts.design_id in plan)
+        held = {cell.facts.design_id for cell in (*finished, *unfinished)}
+        planned = tuple(f"{text}: planned and never begun" for id_, text in plan.items() if id_ not in held)
+    elif re.fullmatch(r"[0-9a-f]{6,32}|c-[0-9a-f]{16}", name):
+        finished, unfinished = of_run(finished, name), of_run(unfinished, name)
+        if not finished and not unfinished:
+            raise ConfigError(
+                f"no run {name!r}, or not the newest finished one of its cell",
+                where=store.shown,
+                hint="a run's id stands in MLflow, and in the provenance of the report",
+            )
+    else:
+        finished, unfinished = of_preset(finished, name), of_preset(unfinished, name)
+        if not finished and not unfinished:
+            _known_preset(name, reading)
+    require_levels(reading, arguments)
+    kept = tuple(cell for cell in finished if _asked(cell.facts, arguments))
+    lacking = tuple(
+        f"{cell.facts.name}: {cell.failure or cell.status.lower()}"
+        for cell in unfinished
+        if _asked(cell.facts, arguments)
+    )
+    return Side(kept, (*lacking, *planned))
+
+
+def _asked(facts: CellFacts, arguments: argparse.Namespace) -> bool:
+    return all(getattr(arguments, name) in (None, getattr(facts, name)) for name in _AXES)
+
+
+def require_levels(reading: Reading, arguments: argparse.Namespace) -> None:
+    """Raise `ConfigError` if an asked model, prompt, fault or suite was never run."""
+    for name in _AXES:
+        asked = getattr(arguments, name)
+        known = sorted({getattr(cell.facts, name) for cell in (*reading.cells, *reading.unfinished)})
+        if asked is not None and known and asked not in known:
+            raise ConfigError(
+                f"--{name} {asked}: no run has it{did_you_mean(asked, known)}", hint=_listed(known)
+            )
+
+
+def _known_preset(name: str, reading: Reading) -> None:
+    held = sorted({cell.facts.quant.lower() for cell in reading.cells})
+    if name.upper() not in PRESET_BITS:
+        raise ConfigError(
+            f"{name!r} is no preset, run or sweep{did_you_mean(name, [*held, *PRESET_BITS])}",
+            hint=_listed(held),
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "finished are " + ", ".join(names) if names else "nothing is finished in this store"

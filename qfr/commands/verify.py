@@ -1,0 +1,80 @@
+"""Verify a registration: derive everything again and compare it with what was frozen.
+
+The record against its digest, in the file and in the store; the prompts and the code as frozen; every planned
+cell run once, after the registration; every log, table, score and metric against what the log gives. Says for
+each cell whether its clean set and its successes equal those of earlier runs outside the registration.
+
+Exit code: 0 everything is as frozen, 1 something is not (named), 2 there is no such registration.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from qfr.front.show import console
+from qfr.front.verifying import Verification, verify
+from qfr.registration.findings import Verdict
+
+_STYLES = {Verdict.good: "green", Verdict.note: "yellow", Verdict.problem: "bold red"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("registration", help="r-<digest prefix>, or the JSON file of a registration")
+    parser.add_argument(
+        "--other-code",
+        action="store_true",
+        help="the code that verifies may be another version than the frozen one (then a note, no problem)",
+    )
+    group = parser.add_argument_group("store")
+    group.add_argument("--uri", help="MLflow tracking URI; left out = SQLite under --root")
+    group.add_argument("--root", default="mlruns", help="folder of the local store")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify, print, and say it by the exit code."""
+    found = verify(
+        arguments.registration, arguments.uri, Path(arguments.root), other_code=arguments.other_code
+    )
+    show(found, console())
+    return 1 if found.problems else 0
+
+
+def show(found: Verification, out: Console) -> None:
+    """Print what was found."""
+    record = found.record
+    if record is not None:
+        head = f'{found.id}: "{record.title}", {record.label}, registered {record.registered}'
+        out.print(head, markup=False, style="bold", soft_wrap=True)
+    for one in found.findings:
+        line = (
+            f"[{_STYLES[one.verdict]}]{one.verdict:<7}[/] {escape(one.subject)}: {escape(_plain(one.text))}"
+        )
+        out.print(line, soft_wrap=True)
+    if found.against:
+        out.print(_table(found))
+    count = len(found.problems)
+    if count:
+        out.print(f"NOT verified: {count} problem{'' if count == 1 else 's'}.", style="bold red")
+    else:
+        out.print("Verified: everything is as frozen.", style="bold green")
+
+
+def _table(found: Verification) -> Table:
+    table = Table(title="Beside earlier runs of the same cells", title_justify="left", title_style="bold")
+    for name in ("cell", "this registration", "earlier runs", "clean set and successes"):
+        table.add_column(name, overflow="fold", justify="right" if name == "earlier runs" else "left")
+    for one in found.against:
+        verdict = {None: "–", True: "equal", False: "[bold red]DIFFERENT[/]"}[one.equal]
+        table.add_row(escape(one.name), escape(one.text), str(one.earlier), verdict)
+    return table
+
+
+def _plain(text: str) -> str:
+    """Without control characters: some of it comes from artifacts that anyone may have written."""
+    return "".join(char if char.isprintable() else "�" for char in text)

@@ -1,0 +1,113 @@
+"""The analysis of a grid as a registration freezes it: contrasts, targets, methods, rules of exclusion."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations
+
+from qfr.analysis.cells import FEWEST_CERTIFIED
+from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.targets import Target
+from qfr.canonical import canonical
+from qfr.config import CellConfig, Gate
+from qfr.records import FaultKind, Policy
+from qfr.registration.record import AnalysisPlan, Detectable, FrozenCell, PlannedContrast
+from qfr.stats.equivalence import DEFAULT_MARGIN
+from qfr.stats.power import detectable
+
+_LEVEL = 0.95
+
+FAMILY = (
+    "The sign tests of all planned contrasts of one target under one policy, over all tasks: adjusted by "
+    "Holm and by Benjamini and Hochberg. Task families are strata, shown beside them and not part of the "
+    "family."
+)
+EXCLUSIONS = (
+    "Fault episodes run on the tasks that the cell passed in its own clean pass under the tolerant policy "
+    "(suite.gate=certified), or on all tasks (suite.gate=none).",
+    "A scheduled fault that never fired leaves the denominator of its task; a task with none delivered "
+    "leaves own and matched, is listed, and counts 0 in full; bounds with all of them as success and as "
+    "failure are given.",
+    f"A cell with fewer than {FEWEST_CERTIFIED} certified tasks is kept and carries a visible warning; no "
+    "cell is filtered out.",
+    "A failure of the machinery is never a zero: the cell is missing until it is run again.",
+    "Cells that differ in suite, prompt bytes, fault, executor, build or schema are never pooled nor "
+    "contrasted.",
+)
+
+
+def analysis_plan(config: CellConfig, cells: Sequence[FrozenCell]) -> AnalysisPlan:
+    """What the report of these cells computes."""
+    report, scorer = config.report, config.scorer
+    faulted = any(cell.asked and cell.fault != FaultKind.none for cell in cells)
+    targets = (
+        [Target.clean, Target.own, Target.matched, Target.full, Target.s_star] if faulted else [Target.clean]
+    )
+    if faulted and any(cell.gate == Gate.none for cell in cells):
+        targets.append(Target.ungated)
+    sizes = sorted({cell.episodes for cell in cells if cell.fault == FaultKind.none})
+    return AnalysisPlan(
+        vary=report.vary,
+        contrasts=planned_contrasts(cells, Axis(report.vary)),
+        targets=tuple(map(str, targets)),
+        policies=(str(scorer.policy), *(str(one) for one in Policy if one is not scorer.policy)),
+        ep_min_calls=scorer.ep_min_calls,
+        method=report.method,
+        resamples=report.resamples,
+        seed=report.seed,
+        level=_LEVEL,
+        equivalence_margin_points=100 * DEFAULT_MARGIN,
+        fewest_certified=FEWEST_CERTIFIED,
+        family=FAMILY,
+        exclusions=EXCLUSIONS,
+        detectable=tuple(Detectable(n, _points(detectable(n).difference)) for n in sizes),
+    )
+
+
+def planned_contrasts(cells: Sequence[FrozenCell], vary: Axis) -> tuple[PlannedContrast, ...]:
+    """Every pair of the grid's cells that differs in the varied axis alone; the higher level is A."""
+    groups: dict[str, list[FrozenCell]] = defaultdict(list)
+    for cell in cells:
+        if cell.asked:
+            groups[_fixed(cell, vary)].append(cell)
+    found: list[PlannedContrast] = []
+    for members in groups.values():
+        ordered = sorted(members, key=lambda cell: order_key(vary, str(getattr(cell, vary))))
+        for a, b in combinations(ordered, 2):
+            found.append(_contrast(a, b, vary))
+    return tuple(found)
+
+
+def _contrast(a: FrozenCell, b: FrozenCell, vary: Axis) -> PlannedContrast:
+    def shared(axis: Axis) -> str | None:
+        return None if axis is vary else str(getattr(a, axis))
+
+    return PlannedContrast(
+        vary=str(vary),
+        a=str(getattr(a, vary)),
+        b=str(getattr(b, vary)),
+        model=shared(Axis.model),
+        quant=shared(Axis.quant),
+        prompt=shared(Axis.prompt),
+        fault=shared(Axis.fault),
+        executor=shared(Axis.executor),
+        suite=a.suite,
+        gate=a.gate,
+        trial=a.trial,
+    )
+
+
+def _fixed(cell: FrozenCell, vary: Axis) -> str:
+    """Everything of a cell that a contrast along an axis leaves alone."""
+    fields = cell.design["fields"]
+    assert isinstance(fields, dict)
+    names = [str(getattr(cell, axis)) for axis in Axis if axis is not vary]
+    rest = {key: value for key, value in fields.items() if not key.startswith(f"{vary}.")}
+    parts = {key: cell.design[key] for key in ("fault", "prompt_sha256", "suite_sha256", "llama_commit")}
+    parts.pop({Axis.fault: "fault", Axis.prompt: "prompt_sha256"}.get(vary, ""), None)
+    return canonical([names, cell.suite, cell.gate, rest, parts])
+
+
+def _points(difference: float | None) -> float | None:
+    return None if difference is None else round(100 * difference, 1)

@@ -1,0 +1,181 @@
+"""Figures of contrasts besides Figure 1: decomposition, prompt by preset, ladder."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from qfr.analysis.cells import CellSummary
+from qfr.analysis.ladder import FAULTS, Ladder
+from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.results import Contrast
+from qfr.analysis.targets import Target
+from qfr.report.build import Report
+from qfr.report.cellviews import setting
+from qfr.report.charts import Chart, Figure, Kind, Mark, Series
+from qfr.report.layout import Group, interval, signed
+from qfr.report.processfigures import preset_styles
+
+_SUM = -1
+#: Parts of a full-pipeline difference, and the style of each.
+_PARTS = ("certified by both", "by A only", "by B only")
+
+
+def decomposition_figure(group: Group) -> Figure | None:
+    """Bars: what each full-pipeline difference is made of; None where there is none."""
+    charts = []
+    for pair in group.drawn_pairs:
+        found = [(row, c) for row in group.rows if (c := group.find(row, pair, Target.full)) is not None]
+        kept = [(row, c, c.decomposition) for row, c in found if c.decomposition is not None]
+        if not kept:
+            continue
+        parts = [[(row, split.shared) for row, _, split in kept]]
+        parts.append([(row, split.only_a) for row, _, split in kept])
+        parts.append([(row, split.only_b) for row, _, split in kept])
+        series = [
+            Series(
+                name, at, tuple(Mark(row, v, hover=f"{row}, {name}: {signed(v)} points") for row, v in values)
+            )
+            for at, (name, values) in enumerate(zip(_PARTS, parts, strict=True))
+        ]
+        sums = tuple(
+            Mark(
+                row,
+                c.points or 0.0,
+                hover=f"{row}, full pipeline: {signed(c.points)} {interval(c)}\n{_steps(c)}",
+            )
+            for row, c, _ in kept
+        )
+        series.append(Series("full pipeline", _SUM, sums))
+        title = f"{pair[0]} − {pair[1]}"
+        charts.append(
+            Chart(title, Kind.bars, group.rows, tuple(series), "points", span=_span(found), zero=True)
+        )
+    if not charts:
+        return None
+    n = next(c.n_tasks for c in group.contrasts if c.target == Target.full and c.family is None)
+    return Figure(
+        f"What the full-pipeline difference is made of, {group.policy} scoring",
+        f"A − B in points, n = {n} tasks. The bars add up to the full-pipeline difference (diamond): tasks "
+        "that "
+        "both certified (recovery alone), tasks that only A certified, tasks that only B certified. Exact "
+        "sums, no interval; the intervals of the total stand in figure and table above.",
+        tuple(charts),
+        tuple(enumerate(_PARTS)),
+    )
+
+
+def _span(found: list[tuple[str, Contrast]]) -> tuple[float, float]:
+    """A common scale, never less than ten points either way."""
+    low, high = -10.0, 10.0
+    for _, c in found:
+        split = c.decomposition
+        if split is not None:
+            parts = (split.shared, split.only_a, split.only_b)
+            low = min(low, sum(part for part in parts if part < 0))
+            high = max(high, sum(part for part in parts if part > 0))
+    room = 0.06 * (high - low)
+    return low - room, high + room
+
+
+def _steps(contrast: Contrast) -> str:
+    split = contrast.decomposition
+    if split is None or split.screening is None:
+        return ""
+    return f"screening {signed(split.screening)}, recovery {signed(split.recovery)}"
+
+
+def prompt_figures(report: Report, policy: str) -> tuple[tuple[str, Figure], ...]:
+    """Lines over the prompts, one per preset: full pipeline and own clean sets (Hu 2026, figure 4)."""
+    found: dict[str, list[CellSummary]] = defaultdict(list)
+    for one in report.summaries:
+        if one.policy == policy and one.family is None and one.key.fault != "none":
+            found[setting(one.key)].append(one)
+    styles = preset_styles(one.key.quant for members in found.values() for one in members)
+    figures = []
+    for title, members in found.items():
+        prompts = tuple(
+            sorted({one.key.prompt for one in members}, key=lambda name: order_key(Axis.prompt, name))
+        )
+        presets = dict.fromkeys(one.key.quant for one in members)
+        if len(prompts) < 2 or len(presets) < 2:
+            continue
+        quants = sorted(presets, key=lambda quant: styles[quant])
+        charts = tuple(
+            _over_prompts(name, prompts, quants, (members, styles))
+            for name in ("Full pipeline", "Own clean sets")
+        )
+        figures.append(
+            (
+                title,
+                Figure(
+                    f"Prompt × preset, {policy} scoring",
+                    "Success in % by prompt, one line per preset; whiskers: 95 % task-bootstrap intervals. "
+                    "Lines "
+                    "that cross are presets whose order depends on the prompt. Full pipeline: all "
+                    f"{members[0].n_tasks} tasks; own clean sets: the certified ones (n in the hover text). "
+                    "Hollow: an interval that is too short.",
+                    charts,
+                    tuple((styles[quant], quant) for quant in quants),
+                ),
+            )
+        )
+    return tuple(figures)
+
+
+def _over_prompts(
+    title: str,
+    prompts: tuple[str, ...],
+    quants: list[str],
+    data: tuple[list[CellSummary], dict[str, int]],
+) -> Chart:
+    members, styles = data
+    series = []
+    for quant in quants:
+        marks = []
+        for prompt in prompts:
+            one = next((s for s in members if (s.key.quant, s.key.prompt) == (quant, prompt)), None)
+            if one is None:
+                continue
+            full = title == "Full pipeline"
+            estimate, n = (one.full, one.n_tasks) if full else (one.own, one.n_certified)
+            if estimate.value is None:
+                continue
+            low, high = (None if end is None else 100 * end for end in (estimate.low, estimate.high))
+            told = f"{quant} {prompt}: {100 * estimate.value:.1f} %, n = {n} tasks"
+            if low is not None and high is not None:
+                told += f"\n[{low:.1f}, {high:.1f}]"
+            marks.append(Mark(prompt, 100 * estimate.value, low, high, not estimate.reliable, told))
+        series.append(Series(quant, styles[quant], tuple(marks)))
+    return Chart(title, Kind.columns, prompts, tuple(series), "%", span=(-3.0, 103.0))
+
+
+def ladder_figure(ladder: Ladder) -> Figure:
+    """Rates by preset, one line per kind of fault (Hu 2026, figure 3)."""
+    quants = tuple(rung.quant for rung in ladder.rungs)
+    series = []
+    for at, kind in enumerate(FAULTS):
+        marks = []
+        for rung in ladder.rungs:
+            step = next((one for one in rung.steps if one.fault == kind), None)
+            if step is None or step.rate.value is None:
+                continue
+            low, high = (None if end is None else 100 * end for end in (step.rate.low, step.rate.high))
+            told = f"{rung.quant} {kind}: {step.successes} of {step.episodes} episodes"
+            marks.append(Mark(rung.quant, 100 * step.rate.value, low, high, rung.few, told))
+        series.append(Series(_FAULT_WORDS[kind], at, tuple(marks)))
+    chart = Chart("", Kind.columns, quants, tuple(series), "% of fault episodes", span=(-3.0, 103.0))
+    return Figure(
+        f"{ladder.key.model} under {ladder.key.prompt}: the ladder, {ladder.policy} scoring",
+        "Successful fault episodes in % on each preset's own certified tasks; whiskers: Wilson 95 % "
+        "intervals over "
+        "episodes, which are not independent within a task. n stands in the table. Hollow: fewer than eight "
+        "certified tasks.",
+        (chart,),
+        tuple((at, _FAULT_WORDS[kind]) for at, kind in enumerate(FAULTS) if series[at].marks),
+        wide=True,
+    )
+
+
+_FAULT_WORDS = dict(
+    zip(FAULTS, ("temporary failure (et)", "displaced data (it)", "dead tool reported (ep)"), strict=True)
+)

@@ -1,0 +1,174 @@
+"""How every episode ended, as a map: one row per task and fault site, one column per cell."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from qfr.analysis.frames import Cell, cell_key, score_column
+from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.targets import CellKey, TaskTable, full_rates
+from qfr.facts import CellFacts
+from qfr.records import Ending, FaultKind, Policy
+from qfr.report.text import spelled
+
+#: Rows of one map; further tasks are left out, those first on which the cells agree.
+MOST_ROWS = 120
+MOST_COLUMNS = 40
+ENDINGS = {
+    "submitted": "submitted an answer",
+    "reported_failure": "reported failure",
+    "out_of_steps": "ran out of steps",
+    "out_of_errors": "ran out of errors",
+    "out_of_context": "ran out of context",
+}
+#: What the colours of the squares mean, by code.
+MEANINGS = (
+    "success",
+    "wrong answer",
+    "gave up",
+    "ran out of steps, errors or context",
+    "the fault never fired",
+    "not run: clean pass failed",
+)
+_RIGHT, _WRONG, _GAVE_UP, _RAN_OUT, _NEVER, _NOT_RUN = range(6)
+
+
+@dataclass(frozen=True)
+class Map:
+    """One map. Codes index `MEANINGS`."""
+
+    title: str
+    model: str
+    fault: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    codes: tuple[tuple[int, ...], ...]
+    hovers: tuple[tuple[str, ...], ...]
+    tasks: tuple[str, ...]
+    sites: tuple[int, ...]
+    # Of each row.
+    agents: tuple[str, ...]
+    # Preset and prompt of each column, as the viewer names them.
+    left_out: int
+    # Tasks without a row.
+
+
+def outcome_maps(cells: Iterable[Cell], tables: Iterable[TaskTable], policy: Policy) -> tuple[Map, ...]:
+    """Draw up one map per model, fault and setting.
+
+    Parameters
+    ----------
+    cells : iterable of Cell
+    tables : iterable of TaskTable
+        Of the same cells; they say on which tasks cells disagree.
+    policy : Policy
+        Says what is a success.
+    """
+    settings: dict[tuple[CellKey, str], list[Cell]] = defaultdict(list)
+    for cell in cells:
+        if cell.facts.fault != FaultKind.none and len(cell.episodes):
+            where = replace(cell_key(cell.facts), quant="", prompt="")
+            settings[where, cell.facts.suite_sha256].append(cell)
+    known: dict[tuple[CellKey, str], list[TaskTable]] = defaultdict(list)
+    for table in tables:
+        if table.policy == policy.value and table.key.fault != "none":
+            known[replace(table.key, quant="", prompt=""), table.treatment.suite].append(table)
+    return tuple(
+        _map(where[0], members, known[where], policy) for where, members in settings.items() if known[where]
+    )
+
+
+def _map(key: CellKey, members: list[Cell], tables: list[TaskTable], policy: Policy) -> Map:
+    members = sorted(members, key=lambda cell: _place(cell))[:MOST_COLUMNS]
+    rows, left_out = _rows(members, tables)
+    columns = [_outcomes(cell, policy, {task for task, _, _ in rows}) for cell in members]
+    missing = (_NOT_RUN, "not run: the clean pass failed")
+    squares = [[column.get((task, site), missing) for column in columns] for task, site, _ in rows]
+    names = tuple(f"{cell.facts.quant} {cell.facts.prompt}" for cell in members)
+    return Map(
+        title=" · ".join(part for part in (key.model, key.fault, key.executor, key.suite) if part),
+        model=key.model,
+        fault=key.fault,
+        rows=tuple(spelled(f"{task} · {site} {tool}"[:60]) for task, site, tool in rows),
+        columns=names,
+        codes=tuple(tuple(code for code, _ in row) for row in squares),
+        hovers=tuple(
+            tuple(
+                spelled(f"{task}, site {site} ({tool})\n{name}: {told}")
+                for name, (_, told) in zip(names, row, strict=True)
+            )
+            for (task, site, tool), row in zip(rows, squares, strict=True)
+        ),
+        tasks=tuple(spelled(task) for task, _, _ in rows),
+        sites=tuple(site for _, site, _ in rows),
+        agents=tuple(agent_name(cell.facts) for cell in members),
+        left_out=left_out,
+    )
+
+
+def agent_name(facts: CellFacts) -> str:
+    """Name model, preset and prompt (and whatever else tells a cell apart) as the viewer does."""
+    trial = f"trial {facts.trial}" if facts.trial else ""
+    executor = facts.executor if facts.executor != "tolerant" else ""
+    return spelled(
+        " ".join(part for part in (facts.model, facts.quant, facts.prompt, executor, trial) if part)
+    )
+
+
+def _place(cell: Cell) -> tuple[object, ...]:
+    facts = cell.facts
+    return order_key(Axis.prompt, facts.prompt), order_key(Axis.quant, facts.quant), facts.cell_id
+
+
+def _rows(members: list[Cell], tables: list[TaskTable]) -> tuple[list[tuple[str, int, str]], int]:
+    """Task, site and tool of each row, and how many tasks are left out."""
+    frames = [cell.episodes[["task", "site", "site_tool"]] for cell in members]
+    every = pd.concat(frames, ignore_index=True).drop_duplicates(["task", "site"])
+    order = {task: at for at, task in enumerate(tables[0].tasks)}
+    chosen = set(order)
+    if len(every) > MOST_ROWS:
+        whole = np.ones(len(order), dtype=np.bool_)
+        same = [table for table in tables if table.tasks == tables[0].tasks]
+        apart = np.stack([full_rates(table, whole).values for table in same]).std(axis=0)
+        each = max(1.0, len(every) / max(1, every["task"].nunique()))
+        most = np.argsort(-apart, kind="stable")[: int(MOST_ROWS / each)]
+        chosen = {tables[0].tasks[at] for at in most}
+    kept = every[every["task"].isin(chosen)]
+    found = [
+        (str(task), -1 if pd.isna(site) else int(site), "" if pd.isna(tool) else str(tool))
+        for task, site, tool in kept.itertuples(index=False)
+    ]
+    found.sort(key=lambda row: (order.get(row[0], len(order)), row[1]))
+    return found, int(every["task"].nunique()) - len({task for task, _, _ in found})
+
+
+def _outcomes(cell: Cell, policy: Policy, tasks: set[str]) -> dict[tuple[str, int], tuple[int, str]]:
+    frame = cell.episodes
+    frame = frame[frame["task"].isin(tasks)]
+    success, reason = score_column(policy, "success"), score_column(policy, "reason")
+    columns = ["task", "site", "ending", "answer", "gold", "turns", "delivered", success, reason]
+    found: dict[tuple[str, int], tuple[int, str]] = {}
+    for task, site, ending, answer, gold, turns, delivered, good, why in frame[columns].itertuples(
+        index=False, name=None
+    ):
+        given = "" if pd.isna(answer) else f" {str(answer)[:40]} (right: {str(gold)[:40]})"
+        told = f"{MEANINGS[_code(ending, bool(good), bool(delivered))]}\n{ENDINGS.get(ending, ending)}{given}"
+        told += f"\n{str(why).replace('_', ' ')}, {turns} turns"
+        place = (str(task), -1 if pd.isna(site) else int(site))
+        found[place] = (_code(ending, bool(good), bool(delivered)), told)
+    return found
+
+
+def _code(ending: str, good: bool, delivered: bool) -> int:
+    if not delivered:
+        return _NEVER
+    if good:
+        return _RIGHT
+    if ending == Ending.submitted:
+        return _WRONG
+    return _GAVE_UP if ending == Ending.reported_failure else _RAN_OUT

@@ -1,0 +1,217 @@
+"""Figures of the process diagnostics: S(K), gaps, channel rates, recovery after errors, margins."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from qfr.analysis.diagnostics.margins import PROBABILITIES, Spread
+from qfr.analysis.levels import Axis, bits, order_key
+from qfr.analysis.targets import CellKey
+from qfr.report.charts import Chart, Figure, Kind, Mark, Series
+from qfr.report.diagnosed import Agent, Compared, Diagnosed
+from qfr.report.layout import signed
+from qfr.stats.intervals import Estimate
+
+#: Smallest margin that a logarithmic axis shows, in logits.
+_LEAST_MARGIN = 0.01
+_T = TypeVar("_T", Agent, Compared)
+_LOW, _MIDDLE, _HIGH = (PROBABILITIES.index(p) for p in (0.25, 0.5, 0.75))
+
+
+def process_figures(found: Diagnosed) -> tuple[tuple[str, tuple[Figure, ...]], ...]:
+    """Return the figures of each model, fault and setting, titled."""
+    agents, compared = _by_setting(found.agents), _by_setting(found.compared)
+    styles = preset_styles(one.key.quant for one in found.agents)
+    resamples = f"{found.resamples:,} task resamples"
+    sections = []
+    for setting, members in agents.items():
+        figures = (
+            _curves(members, styles),
+            *([_gaps(compared[setting], styles)] if compared[setting] else []),
+            _channels(members, styles, resamples),
+            _recoveries(members, styles, resamples),
+            _margins(members),
+        )
+        kept = tuple(one for one in figures if any(s.marks for c in one.charts for s in c.series))
+        sections.append((title_of(setting), kept))
+    return tuple(sections)
+
+
+def preset_styles(quants: Iterable[str]) -> dict[str, int]:
+    """Return one style per preset, the same in every figure."""
+    names = sorted(set(quants), key=_order)
+    return {name: at for at, name in enumerate(names)}
+
+
+def title_of(setting: CellKey) -> str:
+    """Name a model and its setting."""
+    gate = "" if setting.gate == "certified" else f"gate {setting.gate}"
+    parts = (setting.model, setting.fault, setting.executor, setting.suite, gate)
+    return " · ".join(part for part in parts if part)
+
+
+def _order(name: str) -> tuple[float, str]:
+    return (order_key(Axis.quant, name)[0] if bits(name) is not None else 0.0), name
+
+
+def _by_setting(members: Iterable[_T]) -> dict[CellKey, list[_T]]:
+    found: dict[CellKey, list[_T]] = defaultdict(list)
+    for one in members:
+        found[replace(one.key, quant="", prompt="")].append(one)
+    return found
+
+
+def _panels(
+    members: list[_T], styles: dict[str, int], marks: Callable[[_T], tuple[Mark, ...]], chart: Chart
+) -> tuple[Chart, ...]:
+    """One chart per prompt, one series per preset."""
+    prompts = sorted({one.key.prompt for one in members}, key=lambda name: order_key(Axis.prompt, name))
+    charts = []
+    for prompt in prompts:
+        here = [one for one in members if one.key.prompt == prompt]
+        series = tuple(Series(one.key.quant, styles[one.key.quant], marks(one)) for one in here)
+        charts.append(replace(chart, title=prompt, series=series))
+    return tuple(charts)
+
+
+def _legend(members: Iterable[Agent | Compared], styles: dict[str, int]) -> tuple[tuple[int, str], ...]:
+    return tuple(sorted({(styles[one.key.quant], one.key.quant) for one in members}))
+
+
+def _curves(members: list[Agent], styles: dict[str, int]) -> Figure:
+    def marks(one: Agent) -> tuple[Mark, ...]:
+        return tuple(
+            _mark(str(p.budget), p.success, f"{one.key.quant}, at most {p.budget} failed calls")
+            for p in one.curve.points
+        )
+
+    chart = Chart("", Kind.lines, (), (), "success, %", "failed calls allowed (K)", (-3.0, 103.0))
+    first = members[0].curve
+    return Figure(
+        "Success under a shrinking error budget, S(K)",
+        f"Full-pipeline success in % of n = {first.points[0].success.n} tasks, {first.policy} scoring, "
+        "when an "
+        f"episode may fail K calls of its own ({first.rule.text}); a recount of the logs. Bands: 95 % "
+        "task-bootstrap intervals, each K for itself. A panel per prompt.",
+        _panels(members, styles, marks, chart),
+        _legend(members, styles),
+    )
+
+
+def _gaps(members: list[Compared], styles: dict[str, int]) -> Figure:
+    def marks(one: Compared) -> tuple[Mark, ...]:
+        if one.gap is None:
+            return ()
+        return tuple(
+            _mark(str(p.budget), p.gap, f"{one.reference} − {one.key.quant} at K = {p.budget}", points=True)
+            for p in one.gap.points
+        )
+
+    chart = Chart("", Kind.lines, (), (), "points", "failed calls allowed (K)", zero=True)
+    reference = members[0].reference
+    return Figure(
+        f"Gap to {reference} under a shrinking error budget",
+        f"S(K) of {reference} minus S(K) of the named preset, in points, full pipeline, paired over all "
+        "tasks. "
+        "Bands hold for all K at once (95 %, max-T). A panel per prompt.",
+        _panels(members, styles, marks, chart),
+        _legend(members, styles),
+    )
+
+
+def _channels(members: list[Agent], styles: dict[str, int], resamples: str) -> Figure:
+    seen = dict.fromkeys(r.event for one in members for r in one.rates if r.count)
+    names = tuple(event.replace("_", " ") for event in seen)
+
+    def marks(one: Agent) -> tuple[Mark, ...]:
+        return tuple(
+            _mark(
+                rate.event.replace("_", " "),
+                rate.per_call,
+                f"{one.key.quant}, {rate.event.replace('_', ' ')}: {rate.count} in {rate.calls} calls, in "
+                f"{rate.episodes_with} of {rate.episodes} episodes",
+            )
+            for rate in one.rates
+            if rate.event in seen
+        )
+
+    chart = Chart("", Kind.dots, names, (), "% of calls")
+    return Figure(
+        "Error channels and harmful behaviours",
+        "Occurrences per 100 calls of the agent, clean pass and fault episodes together; an injected fault "
+        "is "
+        f"not the agent's error. Whiskers: 95 % task-bootstrap intervals ({resamples}). Events that never "
+        "happened are left out; n stands in the table.",
+        _panels(members, styles, marks, chart),
+        _legend(members, styles),
+    )
+
+
+def _recoveries(members: list[Agent], styles: dict[str, int], resamples: str) -> Figure:
+    seen = dict.fromkeys(r.source for one in members for r in one.recovery if r.errors)
+    names = tuple(source.replace("_", " ") for source in seen)
+
+    def marks(one: Agent) -> tuple[Mark, ...]:
+        return tuple(
+            _mark(
+                r.source.replace("_", " "),
+                r.within[-1].share,
+                f"{one.key.quant}, after {r.source.replace('_', ' ')}: {r.errors} errors, {r.recovered} ever "
+                "recovered",
+            )
+            for r in one.recovery
+            if r.errors
+        )
+
+    turns = members[0].recovery[0].within[-1].turns
+    chart = Chart("", Kind.dots, names, (), f"% recovered within {turns} turns", span=(-3.0, 103.0))
+    return Figure(
+        "Recovery after an error",
+        f"Share of failed calls that a valid call follows within {turns} turns, in %; injected failures are "
+        f"shown apart from the agent's own. Whiskers: 95 % task-bootstrap intervals ({resamples}).",
+        _panels(members, styles, marks, chart),
+        _legend(members, styles),
+    )
+
+
+def _margins(members: list[Agent]) -> Figure:
+    prompts = sorted({one.key.prompt for one in members}, key=lambda name: order_key(Axis.prompt, name))
+    charts = []
+    for prompt in prompts:
+        here = [one for one in members if one.key.prompt == prompt]
+        right = tuple(mark for one in here for mark in _spread(one, one.margins.right, "right"))
+        wrong = tuple(mark for one in here for mark in _spread(one, one.margins.wrong, "wrong"))
+        sides = (Series("right turns", 0, right), Series("wrong turns", 1, wrong))
+        quants = tuple(one.key.quant for one in here)
+        charts.append(Chart(prompt, Kind.dots, quants, sides, "smallest margin, logits", log=True))
+    return Figure(
+        "Narrow decisions: smallest logit margin of right and wrong turns",
+        "Median over turns of the smallest margin of a turn (top logit minus runner-up, in logits, "
+        "logarithmic; "
+        "n in the hover text and the table); whiskers: the middle half of the turns, no confidence interval. "
+        "A wrong turn failed by the agent's own error or ended the episode without success.",
+        tuple(charts),
+        ((0, "right turns"), (1, "wrong turns")),
+    )
+
+
+def _spread(one: Agent, spread: Spread, side: str) -> tuple[Mark, ...]:
+    if not spread.n:
+        return ()
+    low, middle, high = (max(spread.quantiles[at], _LEAST_MARGIN) for at in (_LOW, _MIDDLE, _HIGH))
+    told = (
+        f"{one.key.quant}, {spread.n} {side} turns: median {middle:.2f}, half of them {low:.2f} to {high:.2f}"
+    )
+    return (Mark(one.key.quant, middle, low, high, hover=told),)
+
+
+def _mark(at: str, found: Estimate, told: str, *, points: bool = False) -> Mark:
+    value = 100 * (found.value or 0.0)
+    low, high = (None if end is None else 100 * end for end in (found.low, found.high))
+    shown = signed(value) + " points" if points else f"{value:.1f} %"
+    ends = "" if low is None or high is None else f" [{low:.1f}, {high:.1f}]"
+    hover = f"{told}\n{shown}{ends}, n = {found.n}"
+    return Mark(at, value, low, high, not found.reliable, hover)

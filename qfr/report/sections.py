@@ -1,0 +1,206 @@
+"""Parts of the page: figures as the template shows them, and the sections that hold them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import groupby
+
+from qfr.analysis.ladder import Ladder
+from qfr.report import contrasttables, views
+from qfr.report.build import Report
+from qfr.report.charts import Figure
+from qfr.report.contrastfigures import decomposition_figure, ladder_figure, prompt_figures
+from qfr.report.figures.draw import drawn, height, label
+from qfr.report.figures.heat import drawn_map, map_height
+from qfr.report.figures.palette import MARK_SIGNS
+from qfr.report.figures.panels import panels
+from qfr.report.layout import Group
+from qfr.report.outcomes import MEANINGS, Map, agent_name
+from qfr.report.processfigures import title_of
+from qfr.report.text import spelled
+
+
+@dataclass(frozen=True)
+class PanelView:
+    """One drawing."""
+
+    title: str
+    label: str
+    # What a screen reader says.
+    spec: str
+    height: int
+    # CSS pixels.
+
+
+@dataclass(frozen=True)
+class LegendEntry:
+    """One line of a legend."""
+
+    sign: str
+    style: str
+    # CSS class.
+    name: str
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """One figure with its caption."""
+
+    title: str
+    caption: str
+    panels: tuple[PanelView, ...]
+    legend: tuple[LegendEntry, ...]
+    agent: bool
+    # Of a reference agent.
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """One group: figures and tables."""
+
+    title: str
+    agent: bool
+    figures: tuple[FigureView, ...]
+    contrasts: views.Table
+    further: tuple[views.Table, ...]
+    families: tuple[views.Table, ...]
+
+
+@dataclass(frozen=True)
+class Illustrated:
+    """Figures and tables under one heading."""
+
+    title: str
+    agent: bool
+    figures: tuple[FigureView, ...]
+    tables: tuple[views.Table, ...]
+
+
+def figure_view(one: Figure, agent: bool) -> FigureView:
+    """Draw a figure."""
+    return FigureView(
+        title=one.title,
+        caption=one.caption + (_AGENT if agent else ""),
+        panels=tuple(PanelView(c.title, label(c), drawn(c), height(c)) for c in one.charts),
+        legend=tuple(_entry(style, name) for style, name in one.legend),
+        agent=agent,
+        wide=one.wide or len(one.charts) == 1,
+    )
+
+
+def contrast_section(sides: tuple[Group, ...], how: str) -> Section:
+    """Arrange one group under each policy; `how` says how the intervals were computed."""
+    first = sides[0]
+    drawn_sides = [group for group in sides if group.pairs]
+    bars = [one for group in drawn_sides if (one := decomposition_figure(group)) is not None]
+    return Section(
+        title=first.title,
+        agent=first.reference_agent,
+        figures=(
+            *(_figure_one(group, how) for group in drawn_sides),
+            *(figure_view(one, first.reference_agent) for one in bars),
+        ),
+        contrasts=views.contrast_table(sides),
+        further=tuple(views.further_table(group) for group in sides),
+        families=tuple(views.family_table(group) for group in sides if group.families),
+    )
+
+
+def prompt_sections(report: Report, policies: tuple[str, ...]) -> tuple[Illustrated, ...]:
+    """Prompt by preset: lines under each policy, differences of differences under the headline policy."""
+    agents = set(report.reference_agents)
+    found: dict[str, list[FigureView]] = {}
+    for policy in policies:
+        for title, figure in prompt_figures(report, policy):
+            found.setdefault(title, []).append(figure_view(figure, title.split(" · ")[0] in agents))
+    tables: dict[str, views.Table] = {}
+    for key, members in groupby(report.interactions, key=lambda one: (one.key, one.policy)):
+        if key[1] == policies[0]:
+            tables[title_of(key[0])] = contrasttables.interaction_table(members)
+    return tuple(
+        Illustrated(
+            title=title,
+            agent=title.split(" · ")[0] in agents,
+            figures=tuple(figures),
+            tables=tuple(table for name, table in tables.items() if name == title),
+        )
+        for title, figures in found.items()
+    )
+
+
+def ladder_section(ladder: Ladder, agents: tuple[str, ...]) -> Illustrated:
+    """One ladder."""
+    agent = ladder.key.model in agents
+    return Illustrated(
+        title=f"{ladder.key.model} {ladder.key.prompt}, {ladder.policy} scoring",
+        agent=agent,
+        figures=(figure_view(ladder_figure(ladder), agent),),
+        tables=(contrasttables.ladder_table(ladder),),
+    )
+
+
+def map_view(one: Map, agent: bool, policy: str) -> FigureView:
+    """Draw a map of outcomes."""
+    seen = sorted({code for row in one.codes for code in row})
+    left = f" {one.left_out} tasks, on which the cells differ least, are left out." if one.left_out else ""
+    caption = (
+        f"One square per task and fault site (rows, {len(one.rows)} sites) and cell (columns), {policy} "
+        "scoring: how the "
+        f"episode ended. Hover for the details; a click opens the transcript below.{left}"
+    )
+    good = sum(code == 0 for row in one.codes for code in row)
+    told = f"{one.title}: {good} of {len(one.rows) * len(one.columns)} squares are successes"
+    return FigureView(
+        title=one.title,
+        caption=caption + (_AGENT if agent else ""),
+        panels=(PanelView("", told, drawn_map(one), map_height(one)),),
+        legend=tuple(LegendEntry("■", f"q{code}", MEANINGS[code]) for code in seen),
+        agent=agent,
+        wide=True,
+    )
+
+
+def log_index(report: Report) -> str:
+    """What the viewer needs to know before it unpacks a transcript, as JSON for a script element."""
+    given = report.material.transcripts
+    cells = () if given is None else given.cells
+    rows = [
+        {
+            "agent": agent_name(one.facts),
+            "model": spelled(one.facts.model),
+            "fault": one.facts.fault,
+            "tasks": list(one.tasks),
+        }
+        for one in cells
+    ]
+    return json.dumps(rows).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _figure_one(group: Group, how: str) -> FigureView:
+    pairs = group.drawn_pairs
+    left_out = len(group.pairs) - len(pairs)
+    left = f" {left_out} further pairs stand in the table." if left_out else ""
+    caption = (
+        f"A − B in points (positive: A recovers better) with 95 % percentile task-bootstrap intervals "
+        f"({how}), "
+        f"{group.policy} scoring. Below each tick: n = tasks that enter (own clean sets: A/B). Open marks: "
+        "an interval "
+        f"that is too short for so few or so equal tasks, or none.{left}"
+    )
+    height_one = 300 + 14 * len(pairs)
+    return FigureView(
+        title=f"Differences, {group.policy} scoring",
+        caption=caption + (_AGENT if group.reference_agent else ""),
+        panels=tuple(PanelView(p.title, p.label, p.spec, height_one) for p in panels(group)),
+        legend=tuple(_entry(at, f"{a} − {b}") for at, (a, b) in enumerate(pairs)),
+        agent=group.reference_agent,
+    )
+
+
+def _entry(style: int, name: str) -> LegendEntry:
+    return LegendEntry(MARK_SIGNS[style % len(MARK_SIGNS)], f"s{style % len(MARK_SIGNS)}", name)
+
+
+_AGENT = " Of a reference agent and no evidence about any other model."
