@@ -47,7 +47,7 @@ def run_job(cell: CellConfig) -> JobOutcome:
             for one, of_it, how in zip(configs, facts, under, strict=True)
         ]
         with _alone(store.root, runs[0].facts.cell_id, runs[0].facts.name):
-            return JobOutcome(Walking(store, world, prompt, runs).run(engine))
+            outcomes = Walking(store, world, prompt, runs).run(engine)
     except (MachineryError, ModelFileError, TrackingError) as error:
         _SHELF.clear()
         return JobOutcome(_failed(configs, error))
@@ -55,6 +55,10 @@ def run_job(cell: CellConfig) -> JobOutcome:
         # The engine may be in the middle of an answer: it cannot be used again.
         _SHELF.clear()
         raise
+    if any(one.status is Status.failed for one in outcomes):
+        # A dead or broken engine serves no other cell.
+        _SHELF.clear()
+    return JobOutcome(outcomes)
 
 
 def _failed(configs: Sequence[CellConfig], error: QfrError) -> tuple[CellOutcome, ...]:

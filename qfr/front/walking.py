@@ -107,8 +107,6 @@ class Walking:
                 raise
             for outcome in self._fail(cells, played) if played else self._finish(engine, cells, clean):
                 outcomes[outcome.cell_id] = outcome
-        if any(one.status is Status.failed for one in outcomes.values()):
-            engine.close()
         return tuple(outcomes[one.facts.cell_id] for one in self._runs)
 
     def _finished_clean(self, finished: dict[str, FinishedRef]) -> tuple[Episode, ...] | None:
