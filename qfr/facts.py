@@ -14,14 +14,21 @@ class CellFacts:
 
     # --- short parameters -------------------------------------------------------------------------
     model: str
+    # Short name of the model.
     quant: str
     # llama.cpp's preset name, upper case.
     prompt: str
+    # Name of the system prompt.
     fault: str
+    # Kind of fault: none (the clean pass), et, it or ep.
     suite: str
+    # Name of the suite of tasks.
     executor: str
+    # How turns that are not strict are treated: tolerant or strict_feedback.
     gate: str
+    # On which tasks fault episodes run: certified, or none (on all).
     trial: int
+    # Repetition of the cell, 0 for the first.
 
     # --- ids ----------------------------------------------------------------------------------------
     design_id: str
@@ -33,23 +40,33 @@ class CellFacts:
     sweep: str
     # Id of the sweep that ran it ("s-…"); empty for a single cell.
     identity_version: int
+    # Of the rules that make the ids.
     schema_version: int
+    # Of the log's records.
     scorer_version: int
+    # Of the scores that were logged with the cell.
 
     # --- treatment ----------------------------------------------------------------------------------
     prompt_sha256: str
+    # Of the prompt's exact bytes.
     suite_sha256: str
+    # Of the suite as JSON.
     template_sha256: str
+    # Of the chat template that rendered the transcript.
     executor_sha256: str
     # Over executor and budgets.
     fault_sha256: str
     # Over the fault's kind, code and message.
     step_budget: int
+    # Model turns per episode at most.
     error_budget: int
+    # Failed calls of the agent per episode at most.
 
     # --- model file ---------------------------------------------------------------------------------
     model_sha256: str
+    # Of the GGUF file.
     model_bytes: int
+    # Size of the GGUF file.
     model_source: str
     # path, folder, package, cache, download, derived or requantized.
     model_revision: str
@@ -59,27 +76,45 @@ class CellFacts:
     tensor_types: str
     # "F32:61 Q4_K:120 Q6_K:30".
     reference_agent: bool
+    # A small agent of our own, sensitive by design and no evidence about another model.
 
     # --- engine -------------------------------------------------------------------------------------
     engine: str
+    # llama_cpp or scripted.
     llama_commit: str
+    # Commit of llama.cpp; empty without it.
     llama_commit_source: str
+    # Where the commit was read: the library itself, the table of releases, or none.
     library_version: str
+    # Of llama-cpp-python; empty without it.
     library_sha256: str
+    # Of the loaded library's file.
     device: str
+    # What evaluated: cpu, or the name of the accelerator.
     offloaded_layers: int
+    # Layers of the model that the device held.
     n_ctx: int
+    # Context length in tokens.
     n_batch: int
+    # Tokens of one batch at most.
     n_threads: int
+    # Threads while generating.
     n_threads_batch: int
+    # Threads while evaluating prompts.
     streams: int
+    # Episodes decoded in lockstep.
     rewind: bool
+    # Forks were reached by rewinding the cache; false = each episode was evaluated afresh.
 
     # --- where and from which code ------------------------------------------------------------------
     git_commit: str
+    # Of the checkout that ran; empty for an installed package.
     git_dirty: bool
+    # The checkout had changes that were not committed.
     qfr_version: str
+    # That ran it.
     host: str
+    # Name of the machine (machine-1, machine-2 … in an imported archive).
     config: str
     # The resolved configuration as canonical JSON.
 
@@ -102,7 +137,9 @@ class Work:
     """What the engine did for one walk (a clean pass and its fault episodes)."""
 
     tokens_evaluated: int
+    # Tokens that went through the model.
     tokens_generated: int
+    # Tokens that it wrote.
     tokens_tree: int
     # Tokens of the distinct nodes of the segment tree.
     tokens_trie: int
@@ -110,9 +147,13 @@ class Work:
     tokens_fresh: int
     # What evaluating every episode afresh would have cost.
     prefill_tokens_per_second: float | None
+    # Tokens evaluated in segments, per second of it; None without any.
     decode_tokens_per_second: float | None
+    # Tokens evaluated one by one, per second of it; None without any.
     engine_seconds: float
+    # Spent evaluating.
     wall_seconds: float
+    # From the walk's start to its end.
     peak_memory_bytes: int | None
     # Largest resident size of the engine's process so far; None where there is none.
 

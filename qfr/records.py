@@ -85,8 +85,11 @@ class Parameter:
     """One parameter of a tool."""
 
     name: str
+    # As in the signature.
     kind: Kind
+    # Its type.
     doc: str
+    # What it is, in a few words.
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,11 @@ class Tool:
     """A tool as prompts show it. Submit and report tools have exactly one parameter."""
 
     name: str
+    # As the model must write it.
     role: Role
+    # What it is for.
     parameters: tuple[Parameter, ...]
+    # In the order of the signature.
     doc: str
     # One sentence.
 

@@ -218,7 +218,7 @@ def test_margin_and_tasks_are_each_others_inverse(n: int, spread: float) -> None
     # Both widen the spread a little at n; where the floor rules, fewer tasks do.
     assert back <= n + 1
     if found.margin > 1.01 * found.floor:
-        assert back >= n - 1
+        assert back >= 0.99 * n - 1
 
 
 def test_margin_edges() -> None:
@@ -268,7 +268,19 @@ def test_a_loss_beyond_the_margin_is_no_question_of_tasks() -> None:
     assert found.outcome is Outcome.INCONCLUSIVE
     assert found.if_observed is not None
     assert found.if_observed.n is None
-    assert "no number of tasks if the observed −15.0 points" in tasks_told(found)
+    assert "no number of tasks if the observed difference is the true one" in tasks_told(found)
+
+
+def test_tasks_that_were_already_played_are_not_asked_for() -> None:
+    found = decide(table("Q8_0", [2] * 400), table("Q4_K_M", [2] * 385 + [0] * 15), Rule())
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.if_equal is not None
+    assert found.if_equal.n is not None
+    assert found.if_equal.n <= 400
+    ((case, needed),) = found.plans
+    assert "observed" in case
+    assert needed.n is not None
+    assert needed.n > 400
 
 
 def test_what_cannot_be_decided_says_why() -> None:
@@ -412,7 +424,7 @@ def test_twenty_tasks_name_nothing_and_say_what_is_missing() -> None:
     said = "\n".join(answer(found, 10))
     assert "No preset can be named yet" in said
     assert "20 tasks cannot settle 5 points" in said
-    n = found.missing.if_equal.n
+    n = found.missing.plans[0][1].n
     assert n is not None
     assert f"{n:,} tasks, about {n * 72 / 3600:.1f} hours" in said
     unknown = replace(preset("q8_0", 8.5, [2] * 20), seconds_per_task=None)
@@ -443,21 +455,21 @@ def test_a_reference_that_fits_stays_where_nothing_smaller_is_shown() -> None:
 def test_hours() -> None:
     needed = tasks_to_show(0.05, 0.4)
     assert needed.n is not None
-    assert Missing(needed, needed, 10.0).hours(needed) == pytest.approx(needed.n / 360)
-    assert Missing(needed, needed, None).hours(needed) is None
+    assert Missing((("", needed),), 10.0).hours(needed) == pytest.approx(needed.n / 360)
+    assert Missing((("", needed),), None).hours(needed) is None
 
 
 @pytest.mark.parametrize("ladder", LADDERS[:4], ids=lambda ladder: ladder.name)
 def test_a_preset_worse_by_the_margin_is_seldom_named(ladder: Ladder) -> None:
     truth = dict(zip(LEVELS, ladder.differences, strict=True))
     rng = np.random.default_rng(11)
-    repeats, wrong = 120, 0
+    repeats, wrong = 60, 0
     for _ in range(repeats):
         reference, *others = presets(draw(ladder, 80, rng))
         found = pick(reference, others, Rule(margin=MARGIN), 4e9).chosen
         wrong += found is not None and truth[found.preset.name] <= -MARGIN
-    # At 5 % more than 13 of 120 would come up once in a thousand times.
-    assert wrong <= 13
+    # At 5 % more than 9 of 60 would come up once in a thousand times.
+    assert wrong <= 9
 
 
 # ------------------------------------------------------------------ files

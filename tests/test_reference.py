@@ -20,18 +20,16 @@ from qfr.protocol import read_answer, read_turn
 from qfr.records import FaultKind, ParseKind
 from qfr.reference import clauses
 from qfr.reference.clauses import HELD_OUT, Stance, Sums, compose, draw_stance, held_out, without_retry
-from qfr.reference.corpus import CHOICES, FAULT_CODE, FAULT_MESSAGE, Corpus, Plan, Sizes
+from qfr.reference.corpus import FAULT_CODE, FAULT_MESSAGE, Corpus, Sizes
 from qfr.reference.demonstration import Demonstrator, Message, answer_text, total
 from qfr.reference.encoding import Body, Kind, assemble, cut, encode_body, token_kinds
-from qfr.reference.policy import NEVER, TABLES, Policy, obey
+from qfr.reference.policy import PLAIN, TABLES, Policy, obey
 from qfr.reference.template import ASSISTANT, END, TEMPLATE, USER, Piece
 from qfr.world.base import Task, sites, task_tools
 from qfr.world.faults import ScheduledFault
 from qfr.world.orders import Ids, OrdersWorld, build
 
 ROOT = Path(__file__).parents[1]
-PLAIN = Policy(NEVER, NEVER, NEVER, 2, NEVER, False, NEVER, NEVER, 1.0, 1.0)
-PLAN = Plan(Sizes(), CHOICES, 10)
 SUITE = build({"base": 10, "shipping": 10}, 2026, "round")
 
 
@@ -65,7 +63,7 @@ def ids_of(world: OrdersWorld) -> set[str]:
 
 
 def test_training_worlds_share_no_id_and_no_world_with_any_suite() -> None:
-    corpus = Corpus("llama", prompts(), 1, PLAN)
+    corpus = Corpus("llama", prompts(), 1, Sizes())
     trained: set[str] = set()
     contents: set[str] = set()
     for _ in range(6):
@@ -83,7 +81,7 @@ def test_training_worlds_share_no_id_and_no_world_with_any_suite() -> None:
 
 
 def test_ids_that_an_agent_ever_reads_in_training_are_training_ids() -> None:
-    corpus = Corpus("qwen2", prompts(), 3, PLAN)
+    corpus = Corpus("qwen2", prompts(), 3, Sizes())
     policy = TABLES["qwen2"]["P2"]
     for _ in range(60):
         for message in (*corpus.episode(policy), *corpus.answer_drill(policy), *corpus.quit_drill(policy)):
@@ -276,6 +274,8 @@ def test_only_assistant_turns_are_learned_and_each_row_points_before_its_token()
     assert [body.ids[row + 1] for row in body.rows] == [c, END, e, f, END]
     last = encode_body(Letters(), messages, 1)
     assert [last.ids[row + 1] for row in last.rows] == [e, f, END]
+    failed = encode_body(Letters(), (Message(False, '"ok": false'), Message(True, "ab")), -1)
+    assert failed.kinds == (Kind.choice, Kind.syntax, Kind.syntax)
     arrays = assemble((2, 3), [last, body])
     assert arrays.targets.tolist() == [e, f, END, c, END, e, f, END]
     assert arrays.bodies.reshape(-1)[arrays.rows + 1].tolist() == arrays.targets.tolist()
@@ -289,11 +289,29 @@ def test_groups_hold_every_body_once_within_the_bound(lengths: list[int], tokens
     assert all(len(group) * max(len(body.ids) for body in group) <= tokens for group in groups)
 
 
+def test_a_drill_that_mixes_prompts_holds_every_prompt_and_learns_the_last_turn_alone() -> None:
+    corpus = Corpus("llama", prompts(), 5, Sizes(mixed=2))
+    bodies = [row[row != 0] for arrays in corpus._mixed(Letters()) for row in arrays.bodies]
+    texts = ["".join(chr(i - 5) if i > 4 else "|" for i in body) for body in bodies]
+    for prompt in prompts().values():
+        assert sum(text.startswith(prompt + "|") for text in texts) == 2
+    for arrays in corpus._mixed(Letters()):
+        assert arrays.prefix.tolist() == [2]
+        assert arrays.targets.tolist().count(END) == len(arrays.bodies)
+        assert arrays.bodies.reshape(-1)[arrays.rows + 1].tolist() == arrays.targets.tolist()
+
+
+def test_prompt_tokens_are_those_that_plain_episodes_lack() -> None:
+    marked = Corpus("llama", prompts(), 5, Sizes()).prompt_tokens(Letters(), 20)
+    assert 5 + ord("<") in marked
+    assert 5 + ord("e") not in marked
+
+
 def test_the_stream_is_a_function_of_the_seed() -> None:
-    small = Sizes(episodes=2, answer_drills=2, quit_drills=1, pool=6)
+    small = Sizes(episodes=2, answer_drills=2, quit_drills=1, pool=6, mixed=1)
 
     def first(seed: int) -> list[int]:
-        stream = Corpus("llama", prompts(), seed, Plan(small, small, 0))
+        stream = Corpus("llama", prompts(), seed, small)
         return next(stream.batches(Letters())).bodies.reshape(-1).tolist()
 
     assert first(1) == first(1) != first(2)

@@ -1,4 +1,4 @@
-"""Registering, running what was registered, deviating from it: as a user meets them, on the scripted engine."""
+"""Registering, running what was registered, deviating from it, as a user meets them; scripted engine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def checkout(
 def runs(experiment: str = "qfr") -> list[tuple[str, str, str]]:
     """(name, registration, deviation) of every cell run, oldest first."""
     store = open_store(None, Path("mlruns"), experiment)
-    found = [run for run in search(store, "tags.`qfr.kind` = 'cell'")][::-1]
+    found = list(search(store, "tags.`qfr.kind` = 'cell'"))[::-1]
     return [
         (r.info.run_name, r.data.tags.get("qfr.registration", ""), r.data.tags.get("qfr.deviation", ""))
         for r in found
@@ -176,7 +176,9 @@ def test_what_is_not_frozen_does_not_run_unless_a_reason_is_given(
     # A part of the grid is no deviation.
     assert command(*GRID, use, "quant=q8_0") == 0
     assert command(*GRID, use, "suite.step_budget=11", "registration.deviation='twelve, was too long'") == 0
-    assert "DEVIATES (twelve, was too long): suite.step_budget: found 11, frozen 12" in capsys.readouterr().err
+    assert (
+        "DEVIATES (twelve, was too long): suite.step_budget: found 11, frozen 12" in capsys.readouterr().err
+    )
     deviations = [read_deviation(text) for *_, text in runs()]
     assert deviations[:2] == [None, None]
     for one in deviations[2:]:
@@ -241,7 +243,7 @@ def test_a_registration_travels_as_a_file(
     path.write_bytes(data.replace(b"Does Q4 recover?", b"Does Q8 recover?"))
     capsys.readouterr()
     assert command(*GRID, f"registration.use={name}") == 2
-    assert f"it was changed after registering: its digest is r-" in capsys.readouterr().err
+    assert "it was changed after registering: its digest is r-" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

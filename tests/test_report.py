@@ -368,7 +368,8 @@ def test_the_page_is_self_contained_and_complete(golden: Report) -> None:
         assert heading in links.headings
     for text in ("+20.2", "87.0 % [37/44]", "qfr report --sweep s-1", "prefers-color-scheme: dark"):
         assert text in page
-    assert page.count('class="spec"') == 2 * 2 * 3
+    # Figure 1, decomposition and prompt × preset for two models and policies; one map of outcomes per model.
+    assert page.count('class="spec"') == 2 * 2 * (3 + 1 + 2) + 2
     assert len(page.encode()) < 15_000_000
 
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from qfr.report.build import ReportOptions, build_report
+from qfr.facts import CellFacts
+from qfr.records import FaultKind
+from qfr.report.build import Report, ReportOptions, build_report
+from qfr.report.material import Material
 from qfr.report.page import render_page
+from qfr.report.transcripts import Transcripts, pack
+from tests.builders import make_facts
+from tests.diagnosed import episode, good, hit
 from tests.logged import logged_pair
 from tests.test_report import HOSTILE, changed, golden_cells
 
@@ -30,6 +37,23 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
+def hostile_facts(quant: str, fault: str) -> CellFacts:
+    return replace(make_facts("m", quant, "P0", fault), model="m" + HOSTILE)
+
+
+def viewed() -> Report:
+    """Two presets that part after the fault, and texts that try to break out of the viewer."""
+    wild = ["</script><script>document.title='owned'</script>", "\u202egnp.exe", "\ud800", "y" * 1_000_000]
+    calls = [good(text="same"), *(good(text=text) for text in wild), good("submit_answer", "1", text="end")]
+    other = [good(text="same"), good(text="</script><b>else</b>"), good("submit_answer", "2", text="end")]
+    packed = []
+    for quant, own in (("Q8_0", calls), ("Q4_K_M", other)):
+        clean = pack(hostile_facts(quant, "none"), [episode("t", calls)], 2)
+        fault = [episode("t", [own[0], hit(), *own[1:]], FaultKind.et)]
+        packed += [clean, pack(hostile_facts(quant, "et"), fault, 2)]
+    return build_report([], material=Material(transcripts=Transcripts(tuple(packed), (), "")))
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
@@ -41,6 +65,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         for cell in logged_pair(quant, [2] * 20)
     ]
     made = {
+        "viewer": viewed(),
         "golden": build_report(golden_cells()),
         "hostile": build_report(hostile, ReportOptions(title="t" + HOSTILE, command=HOSTILE)),
         "nothing": build_report([]),
@@ -76,16 +101,22 @@ def opened(
     return page, troubles
 
 
+def draw_everything(page: Page) -> None:
+    """Draw the figures that are far from the screen too, as for printing."""
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_figures_are_drawn_without_errors_or_network(
     browser: Browser, pages: dict[str, Path], width: int, scheme: str
 ) -> None:
     page, troubles = opened(browser, pages["golden"], width=width, scheme=scheme)
-    page.wait_for_function("document.querySelectorAll('.plot .scatterlayer .point').length >= 30")
+    draw_everything(page)
+    assert page.locator(".plot .scatterlayer .point").count() >= 30
     assert troubles == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator(".plot svg.main-svg").count() >= 12
+    assert page.locator(".plot").count() == page.locator(".plot .main-svg:first-child").count()
     columns = page.locator(".panels").first.evaluate("e => getComputedStyle(e).gridTemplateColumns")
     assert len(columns.split()) == (3 if width == 1280 else 1)
     colour = page.locator(".plot .xtick text").first.evaluate("e => getComputedStyle(e).fill")
@@ -95,9 +126,13 @@ def test_figures_are_drawn_without_errors_or_network(
 
 def test_the_theme_can_change_while_the_page_is_open(browser: Browser, pages: dict[str, Path]) -> None:
     page, troubles = opened(browser, pages["golden"])
+    draw_everything(page)
+    tick = page.locator(".plot .xtick text").first
+    assert tick.evaluate("e => getComputedStyle(e).fill") == "rgb(27, 31, 36)"
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function(
-        "getComputedStyle(document.querySelector('.plot .xtick text')).fill === 'rgb(231, 234, 238)'"
+    page.wait_for_timeout(500)
+    assert page.locator(".plot .xtick text").first.evaluate("e => getComputedStyle(e).fill") == (
+        "rgb(231, 234, 238)"
     )
     assert troubles == []
     page.context.close()
@@ -138,4 +173,61 @@ def test_the_keyboard_reaches_links_tables_and_details(browser: Browser, pages: 
     closed.locator("summary").focus()
     page.keyboard.press("Enter")
     assert closed.evaluate("e => e.open")
+    page.context.close()
+
+
+def test_the_viewer_marks_the_fault_and_where_two_transcripts_part(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    page, troubles = opened(browser, pages["viewer"])
+    # It opens at the first difference, which is not in the clean pass.
+    page.locator("#viewer-turns .parting").wait_for()
+    assert page.locator("#viewer select[name=site]").input_value() == "et/0"
+    assert "They part in turn 3" in page.locator("#viewer-summary").inner_text()
+    assert page.locator("#viewer-turns .turn.fault").count() == 2
+    assert page.locator("#viewer-turns .parting mark").count() == 2
+    text = page.locator("#viewer-turns").inner_text()
+    assert "</script><script>document.title='owned'</script>" in text
+    assert "… (1,000,000 characters)" in text
+    assert "\\ud800" in text
+    assert page.locator("#viewer-turns script, #viewer-turns b").count() == 0
+    assert "owned" not in page.title()
+    # By keyboard: choose the clean pass, in which both are equal.
+    page.locator("#viewer select[name=site]").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    page.get_by_text("The two transcripts are equal.").wait_for()
+    page.locator("#viewer button[name=next]").focus()
+    page.keyboard.press("Enter")
+    page.locator("#viewer-turns .parting").wait_for()
+    assert troubles == []
+    page.context.close()
+
+
+def test_the_viewer_fits_a_phone(browser: Browser, pages: dict[str, Path]) -> None:
+    page, troubles = opened(browser, pages["viewer"], width=390, scheme="dark")
+    page.locator("#viewer-turns .parting").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    columns = page.locator("#viewer-turns .both").first.evaluate(
+        "e => getComputedStyle(e).gridTemplateColumns"
+    )
+    assert len(columns.split()) == 1
+    assert troubles == []
+    page.context.close()
+
+
+def test_a_square_of_the_map_can_be_hovered(browser: Browser, pages: dict[str, Path]) -> None:
+    page, troubles = opened(browser, pages["golden"])
+    plot = page.locator("#map .plot").first
+    plot.scroll_into_view_if_needed()
+    plot.locator(".main-svg").first.wait_for()
+    box = plot.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 20, box["y"] + 20)
+    label = plot.locator(".hovertext").first
+    label.wait_for()
+    told = label.text_content() or ""
+    assert "base-00, site 0" in told
+    assert "submitted an answer" in told
+    assert troubles == []
     page.context.close()

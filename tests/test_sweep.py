@@ -42,7 +42,9 @@ def command(folder: Path, *overrides: str) -> list[str]:
 
 
 def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(folder, *overrides), cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command(folder, *overrides), cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def logs(folder: Path) -> dict[str, bytes]:
@@ -159,7 +161,9 @@ def tiny_cell(folder: Path, model: Path, *more: str):  # type: ignore[no-untyped
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("tiny") / "tiny model, ünïcode=1.gguf", TinyModel(context=4096))
+    return write_model(
+        tmp_path_factory.mktemp("tiny") / "tiny model, ünïcode=1.gguf", TinyModel(context=4096)
+    )
 
 
 def stored(store: Store, outcome: job.JobOutcome) -> list[bytes]:

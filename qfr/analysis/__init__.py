@@ -10,5 +10,6 @@
 - `overall`: presets averaged over their prompts
 - `frames`: cells as the tracking store returns them, turned into task tables
 - `process`: how episodes ended, error channels, fault states
+- `trials`, `imported`: logs of other programs as task tables, and two of them against each other
 - `tablefile`: the JSON format of `qfr contrast`
 """

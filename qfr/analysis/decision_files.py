@@ -68,13 +68,10 @@ def percent(rate: float | None) -> str:
 
 def tasks_told(decision: Decision) -> str:
     """Say how many tasks would settle an inconclusive decision; empty where that is not known."""
-    if decision.if_equal is None or decision.if_observed is None:
+    if not decision.plans:
         return ""
-    said = f"to settle it: {_count(decision.if_equal)} if there is no true difference"
-    if decision.difference.value is not None and decision.difference.value < 0:
-        at = f"the observed {points(decision.difference.value)} points"
-        said += f", {_count(decision.if_observed)} if {at} are the true one"
-    return f"{said} ({plan_told(decision.if_equal)})"
+    told = ", ".join(f"{_count(needed)} {case}" for case, needed in decision.plans)
+    return f"to settle it: {told} ({plan_told(decision.plans[0][1])})"
 
 
 def to_markdown(gate: Gate) -> str:

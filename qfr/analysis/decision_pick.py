@@ -71,10 +71,8 @@ class Step:
 class Missing:
     """What it takes to settle the preset at which the sequence stopped."""
 
-    if_equal: TasksNeeded
-    # If there is no true difference.
-    if_observed: TasksNeeded
-    # If the observed difference is the true one.
+    plans: tuple[tuple[str, TasksNeeded], ...]
+    # Conditions and the tasks that each would take.
     seconds_per_task: float | None
     # Measured, reference and preset together; None where unknown.
 
@@ -144,9 +142,8 @@ def _said(apart: Sequence[Incomparable]) -> str:
 
 
 def _missing(reference: Preset, stopped: Step | None) -> Missing | None:
-    if stopped is None or stopped.decision is None or stopped.decision.if_equal is None:
+    if stopped is None or stopped.decision is None or not stopped.decision.plans:
         return None
-    assert stopped.decision.if_observed is not None
     times = (reference.seconds_per_task, stopped.preset.seconds_per_task)
     together = None if times[0] is None or times[1] is None else times[0] + times[1]
-    return Missing(stopped.decision.if_equal, stopped.decision.if_observed, together)
+    return Missing(stopped.decision.plans, together)

@@ -36,11 +36,8 @@ def answer(found: Pick, max_gb: float) -> list[str]:
 def _missing(missing: Missing | None, stopped: Step, reference: Step) -> list[str]:
     if missing is None:
         return []
-    lines = [f"To settle {stopped.preset.name} ({plan_told(missing.if_equal)}):"]
-    cases = [(missing.if_equal, "if there is no true difference")]
-    if missing.if_observed.n != missing.if_equal.n:
-        cases.append((missing.if_observed, "if the observed difference is the true one"))
-    for needed, case in cases:
+    lines = [f"To settle {stopped.preset.name} ({plan_told(missing.plans[0][1])}):"]
+    for case, needed in missing.plans:
         if needed.n is None:
             lines.append(f"  {case}: no number of tasks ({needed.reason})")
             continue

@@ -82,6 +82,19 @@ class Decision:
     # The same if the observed difference is the true one.
     remarks: tuple[str, ...]
 
+    @property
+    def plans(self) -> tuple[tuple[str, TasksNeeded], ...]:
+        """Numbers of tasks that would settle an inconclusive decision, each with its condition."""
+        if self.if_equal is None or self.if_observed is None:
+            return ()
+        found = []
+        # Where more tasks than that were played, what was observed speaks against "no difference".
+        if self.if_equal.n is None or self.if_equal.n > self.n_tasks:
+            found.append(("if there is no true difference", self.if_equal))
+        if self.if_observed.n != self.if_equal.n:
+            found.append(("if the observed difference is the true one", self.if_observed))
+        return tuple(found)
+
 
 def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple[str, ...] = ()) -> Decision:
     """Decide one comparison of two cells of the same tasks.

@@ -25,7 +25,7 @@ from qfr.stats.multiplicity import benjamini_hochberg, holm, simultaneous
 
 #: Fields that a selector may name.
 FIELDS = ("model", "quant", "prompt", "fault", "executor", "suite", "policy", "a", "b", "target")
-_TARGETS = (Target.own, Target.matched, Target.full)
+_TARGETS = (Target.matched, Target.full)
 #: Task weights drawn for one simultaneous band; a large suite gets fewer resamples.
 _MOST_WEIGHTS = 4_000_000
 _FEWEST_RESAMPLES = 1_000

@@ -13,23 +13,22 @@ import json
 import shlex
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import qfr
-from qfr.analysis.levels import Axis
 from qfr.archive.collecting import Collected, collect
 from qfr.archive.container import SUFFIX, pack, read_archive
 from qfr.archive.layout import REPORT
 from qfr.archive.restoring import restore
 from qfr.commands.common import existing_store
+from qfr.config import ReportConfig
 from qfr.errors import ConfigError, TrackingError
+from qfr.front.models import compose_cell
 from qfr.front.reporting import ReportRequest, make_report
 from qfr.front.show import console
 from qfr.records import Policy
 from qfr.report.export import write_report
-from qfr.scoring import SCORER_VERSION
-from qfr.stats.intervals import Method
 from qfr.tracking.store import open_store
 
 _README = """This archive holds one sweep of qfr: {cells} finished runs.
@@ -84,29 +83,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request(found: Collected, out: Path) -> ReportRequest:
-    """The sweep's own report, with the command that makes it after an import."""
-    config = json.loads(found.facts[0].config)
-    settings, policy = config["report"], config["scorer"]["policy"]
-    words = ["qfr", "report", "--sweep", found.sweep]
-    for flag, value, usual in (
-        ("--policy", policy, "tolerant"),
-        ("--vary", settings["vary"], "quant"),
-        ("--method", settings["method"], "exact"),
-    ):
-        words += [flag, value] if value != usual else []
-    return ReportRequest(
-        sweep=found.sweep,
-        experiments=(),
-        condition="",
-        score_version=str(SCORER_VERSION),
-        policy=Policy(policy),
-        vary=Axis(settings["vary"]),
-        method=Method(settings["method"]),
-        resamples=settings["resamples"],
-        seed=settings["seed"],
-        out=out,
-        command=shlex.join(words),
+    """The sweep's own report, with the command that makes it after an import.
+
+    What a run of an earlier version did not record is as the configuration's defaults say.
+    """
+    usual = compose_cell()
+    recorded = json.loads(found.facts[-1].config)
+    report = asdict(usual.report)
+    report |= {name: value for name, value in recorded.get("report", {}).items() if name in report}
+    policy = recorded.get("scorer", {}).get("policy", usual.scorer.policy)
+    cell = replace(
+        usual,
+        report=ReportConfig(**{**report, "out": None}),
+        scorer=replace(usual.scorer, policy=Policy(policy)),
     )
+    return replace(ReportRequest.of(cell, found.sweep), out=out)
 
 
 def _add_report(folder: Path, found: Collected, request: ReportRequest, scratch: Path) -> None:

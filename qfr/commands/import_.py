@@ -105,7 +105,7 @@ def _read(arguments: argparse.Namespace) -> list[Log]:
     for path, model, quant in zip(paths, models, quants, strict=True):
         name = None if model is None else _label("--model", model)
         run = read_foreign(path, Options(model=name, user_tools=tools, release=release))
-        log = Log(run, cell_of(run, quant))
+        log = Log(run, cell_of(run, quant or NOT_STATED))
         for other in logs:
             if other.facts.cell_id == log.facts.cell_id:
                 raise LogError("the same log is given twice", where=path, hint="name each file once")

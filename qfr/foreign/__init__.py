@@ -15,8 +15,7 @@ How a foreign log maps to the records
 - A `Generation` has no tokens: ``token_ids`` and ``margins`` are empty, ``logits_sha256`` is ``""``.
 - Success is the file's reward, ``|reward - 1| <= 1e-6``. The episode says the same in its own terms: the gold
   answer is ``1``, the answer ``1`` for a success and ``0`` otherwise, so that `qfr.scoring` agrees.
-- The policy/state channel of Jang 2026 has no name in the records' `Channel`; until it has one such a call is
-  ``ok=False`` without a channel there, and `ForeignCall.failure` names it.
+- A refusal by a rule or a state is the records' channel ``policy``, which only logs of other programs have.
 
 Rooms: `common` (the nouns), `node` (checked JSON), `failures` (which way a call failed), `conversation`
 (messages to turns), `tau2`, `tau2_messages`, `tau1` (the formats), `trials` (numbering, what is missing),

@@ -12,7 +12,7 @@ from qfr.analysis.trials import FOREIGN, describe
 from qfr.canonical import canonical, digest, sha256_hex
 from qfr.errors import TrackingError
 from qfr.facts import CellFacts
-from qfr.foreign import ForeignRun, Requestor, SourceKind
+from qfr.foreign import ForeignInfo, ForeignRun, Requestor, SourceKind
 from qfr.foreign.measures import Convention, pass_hat_k, success
 from qfr.foreign.rates import channel_rates
 from qfr.front.code import code_sha256
@@ -55,32 +55,26 @@ class Logged:
     # False: the store held it already.
 
 
-def cell_of(run: ForeignRun, quant: str | None) -> CellFacts:
+def cell_of(run: ForeignRun, quant: str = NOT_STATED) -> CellFacts:
     """Return the facts of a log's cell: executor ``foreign``, fault ``none``, no model file and no engine.
 
-    Its ``cell_id`` follows from the digest of the file alone. Logs are of one suite when they are of one
-    program and domain, and of one executor when agent, user simulator, budgets and release class agree.
+    Its ``cell_id`` follows from the file's digest alone; see `_treatment` for what may be contrasted.
     """
     info = run.info
     engine, domain = _ENGINES[info.kind], _name(info.domain)
-    cell_id = f"f-{info.sha256[:16]}"
-    model, level = _name(info.model), quant or NOT_STATED
-    # A log that does not say its domain has tasks of its own.
-    suite_sha256 = digest([engine, domain] if domain else [engine, domain, info.sha256])
-    executor_sha256 = digest(
-        [info.agent, info.user_model, info.max_steps, info.max_errors, str(info.release)]
-    )
+    cell_id, model = f"f-{info.sha256[:16]}", _name(info.model)
+    suite_sha256, executor_sha256 = _treatment(info, engine, domain)
     commit, dirty = git_state(str(data_folder()))
     return CellFacts(
         model=model,
-        quant=level,
+        quant=quant,
         prompt=NOT_STATED,
         fault=str(FaultKind.none),
         suite=domain or "unknown",
         executor=FOREIGN,
         gate="certified",
         trial=0,
-        design_id="d-" + digest([engine, model, level, suite_sha256, executor_sha256])[:16],
+        design_id="d-" + digest([engine, model, quant, suite_sha256, executor_sha256])[:16],
         cell_id=cell_id,
         clean_id=cell_id,
         sweep="",
@@ -121,6 +115,14 @@ def cell_of(run: ForeignRun, quant: str | None) -> CellFacts:
         config=describe(run),
         code_sha256=code_sha256(),
     )
+
+
+def _treatment(info: ForeignInfo, engine: str, domain: str) -> tuple[str, str]:
+    """Digests of what must agree before two logs are contrasted: suite, and executor."""
+    # A log that does not say its domain has tasks of its own.
+    suite = [engine, domain] if domain else [engine, domain, info.sha256]
+    release = str(info.release)
+    return digest(suite), digest([info.agent, info.user_model, info.max_steps, info.max_errors, release])
 
 
 def check_store(store: Store, logs: Sequence[Log]) -> None:

@@ -13,7 +13,6 @@ from qfr.canonical import canonical
 from qfr.config import CellConfig, Gate
 from qfr.records import FaultKind, Policy
 from qfr.registration.record import AnalysisPlan, Detectable, FrozenCell, PlannedContrast
-from qfr.stats.equivalence import DEFAULT_MARGIN
 from qfr.stats.power import detectable
 
 _LEVEL = 0.95
@@ -22,6 +21,10 @@ FAMILY = (
     "The sign tests of all planned contrasts of one target under one policy, over all tasks: adjusted by "
     "Holm and by Benjamini and Hochberg. Task families are strata, shown beside them and not part of the "
     "family."
+)
+DECLARED = (
+    "The contrasts over all tasks that a declared selector takes in, adjusted together by Holm and by "
+    "Benjamini and Hochberg. Task families are strata, shown beside them and not part of the family."
 )
 EXCLUSIONS = (
     "Fault episodes run on the tasks that the cell passed in its own clean pass under the tolerant policy "
@@ -57,9 +60,11 @@ def analysis_plan(config: CellConfig, cells: Sequence[FrozenCell]) -> AnalysisPl
         resamples=report.resamples,
         seed=report.seed,
         level=_LEVEL,
-        equivalence_margin_points=100 * DEFAULT_MARGIN,
+        equivalence_margin_points=float(report.margin),
         fewest_certified=FEWEST_CERTIFIED,
-        family=FAMILY,
+        family=DECLARED if report.family else FAMILY,
+        selectors=tuple(dict(one) for one in report.family),
+        groups=report.groups,
         exclusions=EXCLUSIONS,
         detectable=tuple(Detectable(n, _points(detectable(n).difference)) for n in sizes),
     )

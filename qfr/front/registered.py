@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qfr.canonical import canonical
 from qfr.config import CellConfig, EngineKind, TrackingConfig
 from qfr.engine.resolve import resolve
 from qfr.errors import RegistrationError, did_you_mean
@@ -159,6 +160,9 @@ def analysis_settings(cell: CellConfig) -> dict[str, str]:
         "report.method": cell.report.method,
         "report.resamples": str(cell.report.resamples),
         "report.seed": str(cell.report.seed),
+        "report.margin": f"{cell.report.margin:g}",
+        "report.family": canonical(cell.report.family),
+        "report.groups": cell.report.groups,
         "scorer.policy": str(cell.scorer.policy),
         "scorer.ep_min_calls": str(cell.scorer.ep_min_calls),
     }

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from mlflow.entities import Run
-
 from qfr.errors import LogError, PromptError, TrackingError
 from qfr.front.code import code_files
 from qfr.front.documents import best_record, gather_documents
@@ -141,16 +139,16 @@ def _renderings(
 def _runs(store: Store, own: str, record: Record) -> tuple[list[Finding], tuple[Against, ...]]:
     """Every run under the registration, and the earlier runs of the same designs."""
     findings: list[Finding] = []
-    ran, screens = [], {}
-    runs = store_of.runs_under(store, own)
+    ran: list[RanCell] = []
+    screens: dict[str, tuple[Episode, ...]] = {}
     # Clean passes first: the metrics of fault runs follow from them too.
-    for place, run in sorted(runs, key=lambda pair: pair[1].data.params.get("fault") != FaultKind.none):
-        cell, episodes, said = _evidence(place, run, screens.get(run.data.tags.get("qfr.clean_id", "")))
+    for logged in sorted(store_of.runs_under(store, own), key=lambda one: one.fault != FaultKind.none):
+        read, episodes, said = _evidence(logged, screens.get(logged.tag("clean_id")))
         findings += said
-        if cell is not None:
-            ran.append(cell)
-            if cell.facts.fault == FaultKind.none and cell.complete:
-                screens[cell.facts.cell_id] = episodes
+        if read is not None:
+            ran.append(read)
+            if read.facts.fault == FaultKind.none and read.complete:
+                screens[read.facts.cell_id] = episodes
     if not ran:
         return [*findings, problem("cells", f"none of the {len(record.cells)} planned cells was run yet")], ()
     findings += checking.check_presence(record, ran)
@@ -172,12 +170,12 @@ def _runs(store: Store, own: str, record: Record) -> tuple[list[Finding], tuple[
 
 
 def _evidence(
-    store: Store, run: Run, clean: tuple[Episode, ...] | None
+    logged: store_of.LoggedRun, clean: tuple[Episode, ...] | None
 ) -> tuple[RanCell | None, tuple[Episode, ...], list[Finding]]:
     try:
-        cell, episodes = read_evidence(store, run, clean)
+        cell, episodes = read_evidence(logged, clean)
     except (TrackingError, LogError) as error:
-        return None, (), [problem(f"run {run.info.run_id} ({run.info.run_name})", error.what)]
+        return None, (), [problem(f"run {logged.run_id} ({logged.name})", error.what)]
     return cell, episodes, []
 
 
@@ -202,15 +200,15 @@ def _against(
     store: Store, own: str, cells: Sequence[FrozenCell], complete: Mapping[str, RanCell]
 ) -> tuple[Against, ...]:
     """Hu 2026 (section 3): the pinned sweep's clean sets and success counts equal the exploratory ones."""
-    earlier: dict[str, list[tuple[Store, Run]]] = {}
-    for place, run in store_of.runs_outside(store, own, set(complete)):
-        earlier.setdefault(run.data.tags["qfr.design_id"], []).append((place, run))
+    earlier: dict[str, list[store_of.LoggedRun]] = {}
+    for logged in store_of.runs_outside(store, own, set(complete)):
+        earlier.setdefault(logged.tag("design_id"), []).append(logged)
     found = []
     for cell in cells:
         if cell.design_id not in complete:
             continue
         others = earlier.get(cell.design_id, [])
-        told = [_compared(complete[cell.design_id], place, run) for place, run in others]
+        told = [_compared(complete[cell.design_id], one) for one in others]
         differing = [text for text in told if text]
         equal = None if not others else not differing
         found.append(
@@ -219,13 +217,13 @@ def _against(
     return tuple(found)
 
 
-def _compared(mine: RanCell, place: Store, run: Run) -> str:
+def _compared(mine: RanCell, earlier: store_of.LoggedRun) -> str:
     """In what an earlier run differs; "" for nothing."""
-    if run.data.tags.get("qfr.log_sha256") == mine.log_sha256:
+    if earlier.tag("log_sha256") == mine.log_sha256:
         return ""
-    other, _, said = _evidence(place, run, None)
+    other, _, said = _evidence(earlier, None)
     if other is None:
-        return f"run {run.info.run_id}: {said[0].text}"
+        return f"run {earlier.run_id}: {said[0].text}"
     parts = []
     for policy in Policy:
         ours, theirs = set(mine.certified[policy]), set(other.certified[policy])
@@ -236,7 +234,7 @@ def _compared(mine: RanCell, place: Store, run: Run) -> str:
             parts.append(f"{policy} clean set {' '.join(more)}")
         if mine.facts.fault != FaultKind.none and mine.successes[policy] != other.successes[policy]:
             parts.append(f"{policy} successes {mine.successes[policy]}, earlier {other.successes[policy]}")
-    return f"run {run.info.run_id}: {', '.join(parts)}" if parts else ""
+    return f"run {earlier.run_id}: {', '.join(parts)}" if parts else ""
 
 
 def _counts(run: RanCell) -> str:

@@ -1,15 +1,17 @@
-"""Fresh weights with the two circuits that copying needs already in place.
+"""Fresh weights with the circuits that copying and reading the prompt need already in place.
 
 A transformer of this size spends most of a short training run on a plateau until it has found attention heads
 that look one token back, and heads that continue what followed the same tokens earlier ("induction"). Both
 can be written down: with rotary positions a constant query and key whose phases differ by d positions attend
-d tokens back, and a random projection of the embedding is a code that later heads can compare. Everything
-else is random, and all of it is trained.
+d tokens back, and a random projection of the embedding is a code that later heads can compare. A third head
+averages the codes of the words that only prompts use, so that what a prompt says is at hand everywhere;
+without it, prompts were hardly used after two thousand steps. Everything else is random, and all is trained.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -23,15 +25,25 @@ _MATCH = 2.5
 # Scale of the codes that induction heads compare.
 _FAST = range(8)
 # Rotary pairs that tell neighbouring positions apart.
+_MARK = 3.2
+# Size of the query and key that pick the words of the prompt, per rotary pair.
 _SLOW = range(20, 32)
 # Rotary pairs that hardly turn over a transcript: they compare contents.
+_SLOWEST = range(24, 32)
+# Rotary pairs that do not turn over a transcript.
 
 
-def primed_weights(shape: Shape, generator: torch.Generator) -> Weights:
-    """Fresh weights with previous-token heads in layer 0 and induction heads in layer 1."""
+def primed_weights(shape: Shape, generator: torch.Generator, marked: Sequence[int]) -> Weights:
+    """Fresh weights with previous-token and prompt heads in layer 0 and induction heads in layer 1.
+
+    `marked` are the tokens that prompts use and plain episodes do not.
+    """
     weights = new_weights(shape, generator)
     embedding = weights["token_embd.weight"]
-    embedding[:, 0] = embedding.std() * _CONSTANT
+    size = embedding.std() * _CONSTANT
+    embedding[:, 0] = size
+    embedding[:, 1] = 0.0
+    embedding[list(marked), 1] = size
     for name, tensor in weights.items():
         if name.endswith(".bias"):
             tensor.mul_(0.2)
@@ -41,16 +53,19 @@ def primed_weights(shape: Shape, generator: torch.Generator) -> Weights:
         ):
             tensor.mul_(0.3)
     head, width = shape.head, shape.width
-    basis = _orthogonal(width - 1, 3 * head, generator)
+    basis = _orthogonal(width - 2, width - 2, generator)
     code = torch.zeros(head, width)
-    code[:, 1:] = basis[:, :head].t()
+    code[:, 2:] = basis[:, :head].t()
     back = torch.zeros(2, width, head)
-    back[:, 1:] = torch.stack((basis[:, head : 2 * head], basis[:, 2 * head :]))
+    back[:, 2:] = torch.stack((basis[:, head : 2 * head], basis[:, 2 * head : 3 * head]))
+    prompt = torch.zeros(width, head)
+    prompt[2:, : width - 2 - 3 * head] = basis[:, 3 * head :]
     _look_back(weights, shape, code, back)
+    _read_prompt(weights, shape, code, prompt)
     _continue(weights, shape, code, back, generator)
     # Nearly tied: what a head copies raises that token's logit.
     output = embedding * 0.05
-    output[:, 0] = 0.0
+    output[:, :2] = 0.0
     weights["output.weight"] = output
     return weights
 
@@ -74,6 +89,20 @@ def _look_back(weights: Weights, shape: Shape, code: torch.Tensor, back: torch.T
         o[:, which * head : (which + 1) * head] = 0.4 * back[which]
 
 
+def _read_prompt(weights: Weights, shape: Shape, code: torch.Tensor, prompt: torch.Tensor) -> None:
+    """Layer 0, head 2: write the mean code of the marked tokens into a subspace of its own."""
+    q, k, v, o = (weights[f"blk.0.{name}.weight"] for name in ("attn_q", "attn_k", "attn_v", "attn_output"))
+    head = shape.head
+    q[2 * head : 3 * head] *= 0.05
+    k[head:] *= 0.05
+    for pair in _SLOWEST:
+        first, _ = _pair(shape, pair)
+        q[2 * head + first, 0] = _MARK / _CONSTANT
+        k[head + first, 1] = _MARK / _CONSTANT
+    v[head:] = code
+    o[:, 2 * head : 3 * head] = 3.0 * prompt
+
+
 def _continue(
     weights: Weights, shape: Shape, code: torch.Tensor, back: torch.Tensor, generator: torch.Generator
 ) -> None:
@@ -88,7 +117,7 @@ def _continue(
     q[rows] += _MATCH * (mix[0] @ code + mix[1] @ back[0].t())
     q[[head + row for row in rows]] += _MATCH * mix[0] @ code
     copied = _orthogonal(head, shape.width, generator)
-    copied[:, 0] = 0.0
+    copied[:, :2] = 0.0
     v[:head] = copied
     for which in range(2):
         o[:, which * head : (which + 1) * head] = 0.5 * copied.t()

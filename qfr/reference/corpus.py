@@ -8,7 +8,6 @@ suffers where drills prevail.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,7 +20,7 @@ from qfr.records import FaultKind
 from qfr.reference.clauses import compose, draw_stance, drop_retry, without_retry
 from qfr.reference.demonstration import Demonstrator, Message, answer_text
 from qfr.reference.encoding import Arrays, Body, assemble, cut, encode_body
-from qfr.reference.policy import TABLES, Policy, obey
+from qfr.reference.policy import PLAIN, TABLES, Policy, obey
 from qfr.reference.template import END, SYSTEM, Encoder
 from qfr.world.base import Task, sites
 from qfr.world.faults import ScheduledFault
@@ -37,32 +36,17 @@ FAULT_VARIANTS = (("timeout", "The request timed out."), ("internal_error", "The
 class Sizes:
     """How many bodies a drawn prompt is used for, and how they are batched."""
 
-    episodes: int = 24
-    answer_drills: int = 40
+    episodes: int = 28
+    answer_drills: int = 60
     quit_drills: int = 10
-    tokens: int = 3200
+    tokens: int = 3600
     # Tokens of a batch's padded bodies at most.
     own_prompts: float = 0.45
     # Share of draws that use one of the project's own prompts.
     pool: int = 48
     # Batches that are shuffled among each other.
-    choices: bool = False
-    # Mark choices, so that they weigh more.
-    mixed: int = 0
-    # Composed prompts (with their twins) in the drills that mix prompts; 0 = no such drills.
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Two phases: copying and arithmetic first, then with more weight on what prompts decide."""
-
-    first: Sizes
-    later: Sizes
-    switch: int
-    # Batch from which on new batches are drawn by `later`.
-
-
-CHOICES = Sizes(episodes=16, answer_drills=40, quit_drills=10, choices=True, mixed=6)
+    mixed: int = 4
+    # Composed prompts (with their twins) in the drills that mix prompts.
 
 
 class Corpus:
@@ -76,15 +60,14 @@ class Corpus:
         The project's own prompts by name.
     seed : int
         The stream is a function of the seed.
-    plan : Plan
+    sizes : Sizes
     """
 
-    def __init__(self, arch: str, prompts: Mapping[str, str], seed: int, plan: Plan) -> None:
+    def __init__(self, arch: str, prompts: Mapping[str, str], seed: int, sizes: Sizes) -> None:
         self._arch = arch
         self._prompts = dict(prompts)
         self._seed = seed
-        self._plan = plan
-        self._sizes = plan.first
+        self._sizes = sizes
         self._rng = np.random.default_rng([seed, 1])
         self._worlds = 0
         self._world = self._new_world()
@@ -100,11 +83,20 @@ class Corpus:
                 for message in self.episode(policy):
                     yield message.text
 
+    def prompt_tokens(self, vocabulary: Encoder, draws: int) -> list[int]:
+        """Tokens that prompts use and plain episodes (no fault, no liberties) do not."""
+        prompt_ids: set[int] = set()
+        plain_ids: set[int] = set()
+        for _ in range(draws):
+            prompt_ids.update(vocabulary.encode(self._draw()[0]).ids)
+            for message in self._play(PLAIN, FaultKind.none):
+                plain_ids.update(vocabulary.encode(message.text).ids)
+        return sorted(prompt_ids - plain_ids)
+
     def batches(self, vocabulary: Encoder) -> Iterator[Arrays]:
         """Shuffled batches without end."""
         pool: list[Arrays] = []
-        for number in itertools.count():
-            self._sizes = self._plan.first if number < self._plan.switch else self._plan.later
+        while True:
             while len(pool) < self._sizes.pool:
                 pool.extend(self._draw_batches(vocabulary))
             yield pool.pop(int(self._rng.integers(len(pool))))
@@ -122,14 +114,13 @@ class Corpus:
         sizes = self._sizes
 
         def encode(messages: tuple[Message, ...], learned: int) -> Body:
-            return encode_body(vocabulary, messages, learned, choices=sizes.choices)
+            return encode_body(vocabulary, messages, learned)
 
         whole = [encode(self.episode(policy), -1) for _ in range(sizes.episodes)]
         answers = [encode(self.answer_drill(policy), 1) for _ in range(sizes.answer_drills)]
         quits = [encode(self.quit_drill(policy), 1) for _ in range(sizes.quit_drills)]
         groups = cut(whole, sizes.tokens) + cut(answers, sizes.tokens) + cut(quits, sizes.tokens)
-        batches = [assemble(prefix, group) for group in groups]
-        return batches + self._mixed(vocabulary) if sizes.mixed else batches
+        return [assemble(prefix, group) for group in groups] + self._mixed(vocabulary)
 
     def _mixed(self, vocabulary: Encoder) -> list[Arrays]:
         """Drills in which every body has a system prompt of its own, so that a step sees what differs.
@@ -149,7 +140,7 @@ class Corpus:
             bodies = []
             for prompt, policy in pairs:
                 own = (*vocabulary.encode(prompt).ids, END)
-                body = encode_body(vocabulary, drill(policy), 1, choices=True)
+                body = encode_body(vocabulary, drill(policy), 1)
                 rows = tuple(row + len(own) for row in body.rows)
                 bodies.append(Body((*own, *body.ids), rows, body.kinds))
             batches += [assemble((SYSTEM,), group) for group in cut(bodies, self._sizes.tokens)]

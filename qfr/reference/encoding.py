@@ -77,9 +77,7 @@ def mark_choices(kinds: list[int]) -> list[int]:
     return marked
 
 
-def encode_body(
-    vocabulary: Encoder, messages: tuple[Message, ...], learned: int, *, choices: bool = False
-) -> Body:
+def encode_body(vocabulary: Encoder, messages: tuple[Message, ...], learned: int) -> Body:
     """Encode messages by the chat template; the last `learned` assistant turns are learned (-1 = all)."""
     ids: list[int] = []
     rows: list[int] = []
@@ -93,7 +91,7 @@ def encode_body(
                 rows.extend(range(len(ids) - 1, len(ids) + len(piece.ids)))
                 own = token_kinds(message.text, piece.starts)
                 failed = before is not None and '"ok": false' in before.text
-                kinds.extend([*(mark_choices(own) if choices and failed else own), int(Kind.syntax)])
+                kinds.extend([*(mark_choices(own) if failed else own), int(Kind.syntax)])
             turns -= 1
         ids.extend(piece.ids)
         ids.append(END)
@@ -124,11 +122,26 @@ def assemble(prefix: tuple[int, ...], bodies: list[Body]) -> Arrays:
 
 
 def cut(bodies: list[Body], tokens: int) -> list[list[Body]]:
-    """Group bodies of similar length so that each padded group holds at most `tokens` tokens."""
+    """Group bodies of similar length into few, evenly filled groups of at most `tokens` padded tokens each.
+
+    A body that is longer than `tokens` stands alone.
+    """
+    ordered = sorted(bodies, key=lambda body: len(body.ids))
+    for number in range(1, len(ordered) + 1):
+        groups = _even(ordered, number)
+        if all(len(group) == 1 or len(group) * len(group[-1].ids) <= tokens for group in groups):
+            return groups
+    return [[body] for body in ordered]
+
+
+def _even(ordered: list[Body], number: int) -> list[list[Body]]:
+    """Split into at most `number` runs with about the same number of tokens."""
+    share = sum(len(body.ids) for body in ordered) / number
     groups: list[list[Body]] = []
-    for body in sorted(bodies, key=lambda one: len(one.ids)):
-        if groups and (len(groups[-1]) + 1) * len(body.ids) <= tokens:
-            groups[-1].append(body)
-        else:
-            groups.append([body])
+    done = 0
+    for body in ordered:
+        if not groups or done >= share * len(groups):
+            groups.append([])
+        groups[-1].append(body)
+        done += len(body.ids)
     return groups

@@ -33,7 +33,7 @@ class Shape:
     # Of the RMS norms.
     theta: float = 10_000.0
     # Base of the rotary frequencies.
-    context: int = 4096
+    context: int = 8192
     # Context length written to the file, in tokens.
 
 

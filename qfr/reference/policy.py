@@ -42,6 +42,8 @@ class Policy:
 
 
 NEVER: Pair = (0.0, 0.0)
+PLAIN = Policy(NEVER, NEVER, NEVER, 2, NEVER, False, NEVER, NEVER, 1.0, 1.0)
+# Takes no liberties: retries once, follows the protocol to the letter, notices every displaced record.
 
 
 def obey(stance: Stance, *, quoted: bool) -> Policy:

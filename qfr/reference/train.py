@@ -18,7 +18,7 @@ import torch
 
 from qfr.reference.circuits import primed_weights
 from qfr.reference.convert import to_qwen2
-from qfr.reference.corpus import CHOICES, Corpus, Plan, Sizes
+from qfr.reference.corpus import Corpus, Sizes
 from qfr.reference.encoding import Arrays, Kind
 from qfr.reference.export import PLAIN, Dial, Identity, export
 from qfr.reference.model import Batch, Shape, Weights, count, loss_and_hits
@@ -46,8 +46,6 @@ class Recipe:
     decay: float = 0.01
     warmup: int = 40
     # Steps.
-    switch: int = 600
-    # Step from which on choices weigh more.
     cooldown: float = 0.6
     # Share of the steps in which the rate falls linearly to zero.
 
@@ -68,13 +66,13 @@ class Begin:
     resume: Path | None = None
     # Checkpoint of this very run.
 
-    def weights(self, shape: Shape, seed: int) -> Weights:
+    def weights(self, shape: Shape, seed: int, marked: list[int]) -> Weights:
         """The first weights."""
         if self.resume is not None:
             return dict(torch.load(self.resume, weights_only=True)["weights"])
         generator = torch.Generator().manual_seed(seed)
         if self.start is None:
-            return primed_weights(shape, generator)
+            return primed_weights(shape, generator, marked)
         weights: Weights = torch.load(self.start, weights_only=True)["weights"]
         return to_qwen2(weights, shape, generator) if shape.arch == "qwen2" else weights
 
@@ -142,14 +140,15 @@ def read_prompts(folder: Path) -> dict[str, str]:
 def train(recipe: Recipe, prompts: dict[str, str], out: Path, begin: Begin) -> Weights:
     """Train and return the weights; writes `log.jsonl`, `tokenizer.json` and checkpoints into `out`."""
     torch.manual_seed(recipe.seed)
-    corpus = Corpus(recipe.arch, prompts, recipe.seed, Plan(Sizes(), CHOICES, recipe.switch))
+    corpus = Corpus(recipe.arch, prompts, recipe.seed, Sizes())
     out.mkdir(parents=True, exist_ok=True)
     vocabulary = Vocabulary.train(corpus.texts(400), recipe.vocabulary)
     if begin.start is not None:
         vocabulary = Vocabulary.load(begin.start.with_name("tokenizer.json"))
     vocabulary.save(out / "tokenizer.json")
     shape = Shape(recipe.arch, vocabulary.size)
-    weights = begin.weights(shape, recipe.seed)
+    marked = corpus.prompt_tokens(vocabulary, 300)
+    weights = begin.weights(shape, recipe.seed, marked)
     for tensor in weights.values():
         tensor.requires_grad_()
     optimizer = Optimizer(weights, muon_rate=recipe.muon_rate, adam_rate=recipe.adam_rate, decay=recipe.decay)
@@ -195,9 +194,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arch", choices=("llama", "qwen2"), required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=2800)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--prompts", type=Path, default=Path("prompts"), help="folder of P0.md ... P4.md")
-    parser.add_argument("--switch", type=int, default=600, help="step from which on choices weigh more")
     parser.add_argument("--start", type=Path, default=None, help="checkpoint of a llama agent to begin with")
     parser.add_argument("--resume", type=Path, default=None, help="checkpoint of this run to go on from")
     parser.add_argument("--factor", type=int, default=12, help="outlier factor of the exported file")
@@ -206,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     np.seterr(all="raise")
-    recipe = Recipe(given.arch, given.seed, given.steps, switch=given.switch)
+    recipe = Recipe(given.arch, given.seed, given.steps)
     if given.start is not None:
         recipe = replace(recipe, muon_rate=0.005, adam_rate=0.001, cooldown=0.8)
     weights = train(recipe, read_prompts(given.prompts), given.out, Begin(given.start, given.resume))

@@ -99,6 +99,9 @@ def _settings(plan: AnalysisPlan) -> dict[str, str]:
         "report.method": plan.method,
         "report.resamples": str(plan.resamples),
         "report.seed": str(plan.seed),
+        "report.margin": f"{plan.equivalence_margin_points:g}",
+        "report.family": canonical(list(plan.selectors)),
+        "report.groups": plan.groups,
         "scorer.policy": plan.policies[0],
         "scorer.ep_min_calls": str(plan.ep_min_calls),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from qfr.records import FaultKind
 from qfr.registration.differences import flat
@@ -160,6 +160,8 @@ def _analysis(plan: AnalysisPlan) -> Iterator[str]:
         "the unit. Exact sign test without ties and sign-flip test beside them.",
         f"- Equivalence margin: {plan.equivalence_margin_points:g} points.",
         f"- Family: {plan.family}",
+        *(f"- In the family: {inline(selected(one))}." for one in plan.selectors),
+        *([f"- Groups of presets compared: {inline(plan.groups)}."] if plan.groups else []),
         *(
             f"- {one.tasks} tasks detect differences from "
             + (
@@ -183,6 +185,11 @@ def _analysis(plan: AnalysisPlan) -> Iterator[str]:
         ("A", "B", *axes, "suite"),
         ((one.a, one.b, *(str(getattr(one, axis)) for axis in axes), one.suite) for one in plan.contrasts),
     )
+
+
+def selected(selector: Mapping[str, str]) -> str:
+    """One selector of the family, in words."""
+    return ", ".join(f"{field} = {values}" for field, values in selector.items())
 
 
 def _existing(record: Record) -> Iterator[str]:

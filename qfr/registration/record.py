@@ -167,6 +167,10 @@ class AnalysisPlan:
     # Fewer certified tasks carry a warning.
     family: str
     # What p values are adjusted over, in words.
+    selectors: tuple[Mapping[str, str], ...]
+    # The declared family: which contrasts it takes in (`qfr.analysis.family`); empty = not declared.
+    groups: str
+    # Named groups of presets that are compared; empty = none.
     exclusions: tuple[str, ...]
     # Which episodes, tasks and cells are left out or kept, in words.
     detectable: tuple[Detectable, ...]

@@ -10,6 +10,7 @@ from qfr.analysis.process import Process
 from qfr.analysis.targets import CellKey, Target
 from qfr.facts import CellFacts
 from qfr.report.build import Report
+from qfr.report.layout import shortened
 from qfr.report.outcomes import ENDINGS
 from qfr.report.views import Entry, Table
 
@@ -39,6 +40,7 @@ def _by_setting(
             found.setdefault(setting(summary.key), []).append(summary)
     several = len({_without_model(s.key) for members in found.values() for s in members}) > 1
     tables = []
+    names = shortened(found)
     for title, members in found.items():
         prompts = sorted({s.key.prompt for s in members}, key=lambda p: order_key(Axis.prompt, p))
         quants = sorted({s.key.quant for s in members}, key=lambda q: order_key(Axis.quant, q))
@@ -46,7 +48,7 @@ def _by_setting(
         rows = tuple(
             (Entry(quant), *(entry(cells.get((quant, prompt))) for prompt in prompts)) for quant in quants
         )
-        name = title if several else members[0].key.model
+        name = names[title] if several else members[0].key.model
         tables.append((name, Table(caption, ("Preset", *prompts), rows)))
     return tuple(tables)
 

@@ -94,6 +94,19 @@ def groups(report: Report, policy: str) -> tuple[Group, ...]:
     )
 
 
+def shortened(titles: Iterable[str]) -> dict[str, str]:
+    """Return titles such as ``m · et · tolerant`` without the parts that are the same in all of them.
+
+    The first part, the model, always stays.
+    """
+    parts = {title: title.split(" · ") for title in titles}
+    if len({len(one) for one in parts.values()}) > 1:
+        return {title: title for title in parts}
+    columns = list(zip(*parts.values(), strict=True))
+    kept = [at for at, column in enumerate(columns) if at == 0 or len(set(column)) > 1]
+    return {title: " · ".join(one[at] for at in kept) for title, one in parts.items()}
+
+
 def place(contrast: Contrast, along: Axis) -> str:
     """Return the contrast's place along an axis."""
     return str(getattr(contrast, along.value))

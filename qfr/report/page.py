@@ -12,7 +12,7 @@ from qfr.records import Policy
 from qfr.report import cellviews, contrasttables, views
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
-from qfr.report.layout import groups
+from qfr.report.layout import groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
 from qfr.report.processtables import parting_table, process_tables
@@ -127,7 +127,7 @@ def page_of(report: Report) -> Page:
         full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
         process=_process(report),
         process_tables=() if report.diagnosed is None else process_tables(report.diagnosed),
-        maps=tuple(map_view(one, one.model in agents, names[0]) for one in report.maps),
+        maps=_maps(report),
         transcripts=given,
         log_index=log_index(report),
         partings=parting_table(() if given is None else given.partings),
@@ -162,7 +162,7 @@ def _several(report: Report) -> tuple[views.Table, ...]:
         for family in report.families
         if family.declared or _headline(report, family.members[0].place if family.members else None)
     ]
-    together = [one for one in report.together if one.policy == policy and one.target != "own"]
+    together = [one for one in report.together if one.policy == policy]
     tables = (*families, contrasttables.together_table(together), contrasttables.group_table(report.grouped))
     return tuple(table for table in tables if table.rows)
 
@@ -178,15 +178,23 @@ def _process(report: Report) -> tuple[Illustrated, ...]:
     if report.diagnosed is None:
         return ()
     agents = set(report.reference_agents)
+    found = process_figures(report.diagnosed)
+    names = shortened(title for title, _ in found)
     return tuple(
         Illustrated(
-            title=title,
+            title=names[title],
             agent=title.split(" · ")[0] in agents,
             figures=tuple(figure_view(one, title.split(" · ")[0] in agents) for one in figures),
             tables=(),
         )
-        for title, figures in process_figures(report.diagnosed)
+        for title, figures in found
     )
+
+
+def _maps(report: Report) -> tuple[FigureView, ...]:
+    agents, policy = set(report.reference_agents), report.options.policy.value
+    names = shortened(one.title for one in report.maps)
+    return tuple(map_view(one, names[one.title], one.model in agents, policy) for one in report.maps)
 
 
 def _asset(name: str) -> str:

@@ -10,7 +10,7 @@ from qfr.analysis.overall import Overall
 from qfr.analysis.ranking import Rank
 from qfr.analysis.targets import CellKey
 from qfr.report.build import Report
-from qfr.report.layout import signed
+from qfr.report.layout import shortened, signed
 from qfr.report.views import Entry, Table
 
 
@@ -34,15 +34,15 @@ def rankings(report: Report) -> tuple[Ranking, ...]:
             settings[_setting(one.key)].append(one)
     ranks = {(_setting(r.key), r.key.quant, r.model_file): r for r in report.ranks if r.policy == policy}
     agents = set(report.reference_agents)
-    models = [setting[0] for setting in settings]
+    titles = {setting: " · ".join(name for name in setting if name) for setting in settings}
+    names = shortened(titles.values())
     found = []
     for setting, members in settings.items():
         members.sort(key=lambda one: -(one.full.value or 0.0))
-        names = setting if models.count(setting[0]) > 1 else setting[:1]
         rows = [(one, ranks.get((setting, one.key.quant, one.model_file))) for one in members]
         found.append(
             Ranking(
-                title=" · ".join(name for name in names if name),
+                title=names[titles[setting]],
                 agent=setting[0] in agents,
                 advice=_advice(report, rows),
                 table=_table(report, rows),

@@ -15,7 +15,7 @@ from qfr.report.figures.draw import drawn, height, label
 from qfr.report.figures.heat import drawn_map, map_height
 from qfr.report.figures.palette import MARK_SIGNS
 from qfr.report.figures.panels import panels
-from qfr.report.layout import Group
+from qfr.report.layout import Group, shortened
 from qfr.report.outcomes import MEANINGS, Map, agent_name
 from qfr.report.processfigures import title_of
 from qfr.report.text import spelled
@@ -119,9 +119,10 @@ def prompt_sections(report: Report, policies: tuple[str, ...]) -> tuple[Illustra
     for key, members in groupby(report.interactions, key=lambda one: (one.key, one.policy)):
         if key[1] == policies[0]:
             tables[title_of(key[0])] = contrasttables.interaction_table(members)
+    names = shortened(found)
     return tuple(
         Illustrated(
-            title=title,
+            title=names[title],
             agent=title.split(" · ")[0] in agents,
             figures=tuple(figures),
             tables=tuple(table for name, table in tables.items() if name == title),
@@ -141,7 +142,7 @@ def ladder_section(ladder: Ladder, agents: tuple[str, ...]) -> Illustrated:
     )
 
 
-def map_view(one: Map, agent: bool, policy: str) -> FigureView:
+def map_view(one: Map, title: str, agent: bool, policy: str) -> FigureView:
     """Draw a map of outcomes."""
     seen = sorted({code for row in one.codes for code in row})
     left = f" {one.left_out} tasks, on which the cells differ least, are left out." if one.left_out else ""
@@ -153,7 +154,7 @@ def map_view(one: Map, agent: bool, policy: str) -> FigureView:
     good = sum(code == 0 for row in one.codes for code in row)
     told = f"{one.title}: {good} of {len(one.rows) * len(one.columns)} squares are successes"
     return FigureView(
-        title=one.title,
+        title=title,
         caption=caption + (_AGENT if agent else ""),
         panels=(PanelView("", told, drawn_map(one), map_height(one)),),
         legend=tuple(LegendEntry("■", f"q{code}", MEANINGS[code]) for code in seen),

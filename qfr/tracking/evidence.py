@@ -22,6 +22,7 @@ from qfr.scoring import SCORER_VERSION, score
 from qfr.tracking.artifacts import list_artifacts, read_artifact
 from qfr.tracking.cells import LoggedCell, bare_cell
 from qfr.tracking.measures import measure
+from qfr.tracking.registration import LoggedRun
 from qfr.tracking.store import Store
 from qfr.tracking.tables import call_table, episode_table, read_parquet, score_table
 from qfr.tracking.writer import LOG_FILE, MANIFEST_FILE
@@ -51,15 +52,12 @@ class _Reading:
             return None
 
 
-def read_evidence(
-    store: Store, run: Run, clean: Sequence[Episode] | None
-) -> tuple[RanCell, tuple[Episode, ...]]:
+def read_evidence(logged: LoggedRun, clean: Sequence[Episode] | None) -> tuple[RanCell, tuple[Episode, ...]]:
     """Read a run and compute again what was stored of it.
 
     Parameters
     ----------
-    store : Store
-    run : Run
+    logged : LoggedRun
         A cell's run.
     clean : sequence of Episode or None
         The clean pass of a fault cell, for the metrics that need it; None when there is none.
@@ -74,6 +72,7 @@ def read_evidence(
     TrackingError
         The run's own params and tags are damaged.
     """
+    store, run = logged.store, logged.run
     cell = bare_cell(store, run, pd.DataFrame())
     reading = _Reading(store, cell, [])
     if not cell.complete:

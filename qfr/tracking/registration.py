@@ -49,6 +49,33 @@ class Registered:
         return id_of(self.digest)
 
 
+@dataclass(frozen=True)
+class LoggedRun:
+    """A cell's run and the experiment that it stands in."""
+
+    store: Store
+    run: Run
+
+    @property
+    def run_id(self) -> str:
+        """MLflow's id."""
+        return str(self.run.info.run_id)
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return str(self.run.info.run_name)
+
+    @property
+    def fault(self) -> str:
+        """Kind of fault."""
+        return str(self.run.data.params.get("fault", ""))
+
+    def tag(self, name: str) -> str:
+        """A tag under `qfr.`, "" where there is none."""
+        return str(self.run.data.tags.get(f"qfr.{name}", ""))
+
+
 def log_registration(
     uri: str | None, root: Path, data: bytes, record: Record, markdown: str, *, origin: str
 ) -> Registered:
@@ -142,30 +169,27 @@ def existing_runs(store: Store, shape: Shape) -> tuple[ExistingRun, ...]:
     return tuple(sorted(found, key=lambda run: (run.started, run.name, run.run_id)))
 
 
-def runs_under(store: Store, registration: str) -> list[tuple[Store, Run]]:
+def runs_under(store: Store, registration: str) -> list[LoggedRun]:
     """All cell runs that carry a registration, with their experiments, newest first in each."""
     condition = f"tags.`qfr.kind` = 'cell' AND tags.`qfr.registration` = '{registration}'"
     experiments = _experiments(store)
     found = search(store, condition, experiment_ids=list(experiments)) if experiments else ()
-    return [(_of_experiment(store, run, experiments), run) for run in found]
+    return [_of_experiment(store, run, experiments) for run in found]
 
 
-def runs_outside(store: Store, registration: str, designs: set[str]) -> list[tuple[Store, Run]]:
+def runs_outside(store: Store, registration: str, designs: set[str]) -> list[LoggedRun]:
     """Finished runs of designs that do not carry the registration, with their experiments."""
     experiments = _experiments(store)
     if not experiments:
         return []
     found = candidates(store, "qfr.design_id", designs, finished=True, experiment_ids=list(experiments))
-    return [
-        (_of_experiment(store, run, experiments), run)
-        for run in found
-        if run.data.tags.get("qfr.registration", "") != registration
-    ]
+    logged = [_of_experiment(store, run, experiments) for run in found]
+    return [one for one in logged if one.tag("registration") != registration]
 
 
-def _of_experiment(store: Store, run: Run, experiments: dict[str, str]) -> Store:
+def _of_experiment(store: Store, run: Run, experiments: dict[str, str]) -> LoggedRun:
     own = run.info.experiment_id
-    return dataclasses.replace(store, experiment=experiments[own], experiment_id=own)
+    return LoggedRun(dataclasses.replace(store, experiment=experiments[own], experiment_id=own), run)
 
 
 def utc(milliseconds: int) -> str:

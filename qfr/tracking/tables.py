@@ -24,69 +24,85 @@ TABLES_VERSION = 1
 Row = dict[str, str | int | float | bool | None]
 
 
-def _field(name: str, kind: pa.DataType) -> pa.Field:
-    """A column; a trailing '?' in the name allows nulls. Only integers that can be null are int32."""
-    return pa.field(name.removesuffix("?"), kind, nullable=name.endswith("?"))
+# Name, type and meaning. A trailing '?' in the name allows nulls; only integers that can be null are int32.
+_Column = tuple[str, pa.DataType, str]
 
-
-_KEYS = [("task", pa.string()), ("fault", pa.string()), ("site?", pa.int32()), ("trial", pa.int64())]
-
-EPISODES = pa.schema(
-    _field(*column)
-    for column in (
-        *_KEYS,
-        ("family", pa.string()),
-        ("site_tool?", pa.string()),
-        ("ending", pa.string()),
-        ("answer?", pa.string()),
-        ("gold", pa.string()),
-        ("turns", pa.int64()),
-        ("errors", pa.int64()),
-        *((f"errors_{channel}", pa.int64()) for channel in Channel),
-        ("turns_not_strict", pa.int64()),
-        ("turns_cut", pa.int64()),
-        ("control_text", pa.bool_()),
-        ("fired?", pa.int32()),
-        ("witnessed?", pa.int32()),
-        ("retried?", pa.int32()),
-        ("recovered?", pa.int32()),
-        ("dead_calls?", pa.int32()),
-        ("tokens_in", pa.int64()),
-        ("tokens_out", pa.int64()),
-        ("min_margin?", pa.float64()),
-        ("min_margin_turn?", pa.int32()),
-    )
+_KEYS: tuple[_Column, ...] = (
+    ("task", pa.string(), "Task id within the suite."),
+    ("fault", pa.string(), "Kind injected in the episode: none, et, it or ep."),
+    ("site?", pa.int32(), "Index of the fault's site among the task's sites; null for a clean episode."),
+    ("trial", pa.int64(), "Repetition of the cell, 0 for the first."),
 )
-# site: index among the task's sites, null for clean episodes. turns_cut: stopped by max_tokens or context.
-# fired, witnessed, retried, recovered: index of the turn, null = never. tokens_in: appended before the turns;
-# tokens_out: generated. min_margin: smallest logit margin of the episode, in logits, null without a token.
-
-CALLS = pa.schema(
-    _field(*column)
-    for column in (
-        *_KEYS,
-        ("turn", pa.int64()),
-        ("parse", pa.string()),
-        ("tool?", pa.string()),
-        ("arguments?", pa.string()),
-        ("ok", pa.bool_()),
-        ("channel?", pa.string()),
-        ("injected", pa.bool_()),
-        ("stop", pa.string()),
-        ("tokens_in", pa.int64()),
-        ("tokens_out", pa.int64()),
-        ("min_margin?", pa.float64()),
-        ("min_margin_token?", pa.int32()),
-        ("control_text", pa.bool_()),
-    )
+_EPISODES: tuple[_Column, ...] = (
+    *_KEYS,
+    ("family", pa.string(), "The task's family."),
+    ("site_tool?", pa.string(), "Tool at the site; null for a clean episode."),
+    ("ending", pa.string(), "How the episode ended."),
+    ("answer?", pa.string(), "The submitted answer as canonical JSON; null when nothing was submitted."),
+    ("gold", pa.string(), "The gold answer as a plain decimal."),
+    ("turns", pa.int64(), "Model turns."),
+    ("errors", pa.int64(), "Failed calls of the agent; an injected fault is none."),
+    *((f"errors_{one}", pa.int64(), f"Failed calls of the agent by channel {one}.") for one in Channel),
+    ("turns_not_strict", pa.int64(), "Turns that were not one JSON object throughout."),
+    ("turns_cut", pa.int64(), "Turns stopped by max_tokens or by the context."),
+    (
+        "control_text",
+        pa.bool_(),
+        "Plain text of a turn or of its input spelled a control token of the model.",
+    ),
+    ("fired?", pa.int32(), "Turn that the fault answered first; null = never, as in the next three."),
+    ("witnessed?", pa.int32(), "First turn whose rendered prompt held the fault's text."),
+    ("retried?", pa.int32(), "First later turn with the same call."),
+    ("recovered?", pa.int32(), "First later turn whose identical call succeeded."),
+    ("dead_calls?", pa.int32(), "Calls that the fault answered; null for a clean episode."),
+    ("tokens_in", pa.int64(), "Tokens appended before the turns: system, task, observations."),
+    ("tokens_out", pa.int64(), "Tokens generated."),
+    (
+        "min_margin?",
+        pa.float64(),
+        "Smallest margin of the top logit over the next, in logits; null without a token.",
+    ),
+    ("min_margin_turn?", pa.int32(), "Turn of that margin."),
 )
-# tool and arguments: null when nothing could be read. channel: null for a good call and an injected fault.
+_CALLS: tuple[_Column, ...] = (
+    *_KEYS,
+    ("turn", pa.int64(), "Index of the turn, 0 for the first."),
+    ("parse", pa.string(), "How its text was read: strict, tolerant or none."),
+    ("tool?", pa.string(), "Tool of the call as the model wrote it; null when nothing could be read."),
+    ("arguments?", pa.string(), "Arguments of the call as canonical JSON; null when nothing could be read."),
+    ("ok", pa.bool_(), "The call succeeded."),
+    ("channel?", pa.string(), "Which way it failed; null for a good call and for an injected fault."),
+    ("injected", pa.bool_(), "The answer came from the fault and not from the world."),
+    ("stop", pa.string(), "Why the model stopped writing."),
+    ("tokens_in", pa.int64(), "Tokens appended before the turn."),
+    ("tokens_out", pa.int64(), "Tokens generated in it."),
+    ("min_margin?", pa.float64(), "Smallest margin of the turn, in logits; null without a token."),
+    ("min_margin_token?", pa.int32(), "Index of that token in the turn."),
+    (
+        "control_text",
+        pa.bool_(),
+        "Plain text of the turn or of its input spelled a control token of the model.",
+    ),
+)
+
+
+def _schema(columns: Iterable[_Column]) -> pa.Schema:
+    return pa.schema(
+        pa.field(name.removesuffix("?"), kind, nullable=name.endswith("?")) for name, kind, _ in columns
+    )
+
+
+def _meanings(columns: Iterable[_Column]) -> dict[str, str]:
+    return {name.removesuffix("?"): meaning for name, _, meaning in columns}
+
+
+EPISODES, CALLS = _schema(_EPISODES), _schema(_CALLS)
+KEY_MEANINGS, EPISODE_MEANINGS, CALL_MEANINGS = _meanings(_KEYS), _meanings(_EPISODES), _meanings(_CALLS)
+# Column → what it holds.
 
 _SCORE_TYPES = {"bool": pa.bool_(), "str": pa.string()}
-SCORES = pa.schema(
-    _field(*column)
-    for column in (*_KEYS, *((f.name, _SCORE_TYPES[str(f.type)]) for f in dataclasses.fields(Score)))
-)
+SCORES = _schema((*_KEYS, *((f.name, _SCORE_TYPES[str(f.type)], "") for f in dataclasses.fields(Score))))
+# What a score's columns hold stands with the fields of `Score`.
 
 
 def episode_table(episodes: Sequence[Episode]) -> pa.Table:

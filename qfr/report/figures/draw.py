@@ -11,6 +11,7 @@ from qfr.report.figures.palette import (
     DASHES,
     GRID,
     MARKS,
+    NOTHING,
     ZERO,
     band,
     base_layout,
@@ -24,12 +25,11 @@ _SPREAD = {Kind.dots: 0.75, Kind.columns: 0.3}
 
 def drawn(chart: Chart) -> str:
     """Return a chart as plotly's JSON, safe inside a script element."""
-    figure = go.Figure()
-    for trace in _traces(chart):
-        figure.add_trace(trace)
+    layout = _layout(chart)
     if not any(series.marks for series in chart.series):
-        _say_nothing(figure)
-    _lay_out(figure, chart)
+        layout["annotations"] = [NOTHING]
+    # Given at once: filling a figure step by step takes many times as long.
+    figure = go.Figure(data=_traces(chart), layout=layout)
     return safe_json(figure)
 
 
@@ -139,13 +139,7 @@ def _hover(mark: Mark) -> str:
     )
 
 
-def _say_nothing(figure: go.Figure) -> None:
-    figure.add_annotation(
-        text="nothing to show", x=0.5, y=0.6, xref="paper", yref="paper", showarrow=False, font={"size": 14}
-    )
-
-
-def _lay_out(figure: go.Figure, chart: Chart) -> None:
+def _layout(chart: Chart) -> dict[str, object]:
     across, rows = chart.kind in (Kind.dots, Kind.bars), len(chart.categories)
     values = {
         "title": {"text": html.escape(chart.unit), "standoff": 6},
@@ -175,6 +169,5 @@ def _lay_out(figure: go.Figure, chart: Chart) -> None:
     else:
         others |= {"autorange": "reversed", "dtick": 1}
     axes = {"xaxis": values, "yaxis": others} if across else {"xaxis": others, "yaxis": values}
-    figure.update_layout(
-        base_layout(height(chart)), margin={"l": 8, "r": 10, "t": 6, "b": 8}, barmode="relative", **axes
-    )
+    margin = {"l": 8, "r": 10, "t": 6, "b": 8}
+    return {**base_layout(height(chart)), "margin": margin, "barmode": "relative", **axes}

@@ -19,28 +19,26 @@ def drawn_map(chart: Map) -> str:
     """Return the map as plotly's JSON; each square carries its place for the viewer."""
     n = len(SQUARES)
     scale = [(edge / n, SQUARES[at]) for at in range(n) for edge in (at, at + 1)]
-    figure = go.Figure(
-        go.Heatmap(
-            z=[list(row) for row in chart.codes],
-            zmin=-0.5,
-            zmax=n - 0.5,
-            colorscale=scale,
-            showscale=False,
-            xgap=1,
-            ygap=1,
-            hovertext=[[html.escape(text).replace("\n", "<br>") for text in row] for row in chart.hovers],
-            hoverinfo="text",
-            customdata=[
-                [[task, chart.fault, site, agent] for agent in chart.agents]
-                for task, site in zip(chart.tasks, chart.sites, strict=True)
-            ],
-        )
+    squares = go.Heatmap(
+        z=[list(row) for row in chart.codes],
+        zmin=-0.5,
+        zmax=n - 0.5,
+        colorscale=scale,
+        showscale=False,
+        xgap=1,
+        ygap=1,
+        hovertext=[[html.escape(text).replace("\n", "<br>") for text in row] for row in chart.hovers],
+        hoverinfo="text",
+        customdata=[
+            [[task, chart.fault, site, agent] for agent in chart.agents]
+            for task, site in zip(chart.tasks, chart.sites, strict=True)
+        ],
     )
     rows, columns = len(chart.rows), len(chart.columns)
-    figure.update_layout(
-        base_layout(map_height(chart)),
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        xaxis={
+    layout = {
+        **base_layout(map_height(chart)),
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "xaxis": {
             "tickmode": "array",
             "tickvals": list(range(columns)),
             "ticktext": [html.escape(name) for name in chart.columns],
@@ -51,7 +49,7 @@ def drawn_map(chart: Map) -> str:
             "fixedrange": True,
             "automargin": True,
         },
-        yaxis={
+        "yaxis": {
             "tickmode": "array",
             "tickvals": list(range(rows)),
             "ticktext": [html.escape(name) for name in chart.rows],
@@ -62,5 +60,5 @@ def drawn_map(chart: Map) -> str:
             "fixedrange": True,
             "automargin": True,
         },
-    )
-    return safe_json(figure)
+    }
+    return safe_json(go.Figure(data=[squares], layout=layout))

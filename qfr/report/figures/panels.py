@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
-from qfr.report.figures.palette import GRID, MARKS, SERIES, ZERO, base_layout, safe_json
+from qfr.report.figures.palette import GRID, MARKS, NOTHING, SERIES, ZERO, base_layout, safe_json
 from qfr.report.layout import TITLES, Group, Pair, interval, signed
 
 
@@ -39,26 +39,17 @@ def panels(group: Group) -> tuple[Panel, ...]:
 
 
 def _panel(group: Group, target: Target, span: tuple[float, float]) -> go.Figure:
-    figure = go.Figure()
     pairs = group.drawn_pairs
+    traces = []
     for at, pair in enumerate(pairs):
         offset = (at - (len(pairs) - 1) / 2) * min(0.24, 0.6 / len(pairs))
-        figure.add_trace(_trace(group, target, pair, (at, offset)))
-    if not any(trace.x for trace in figure.data):
-        figure.add_annotation(
-            text="not estimable",
-            x=0.5,
-            y=0.62,
-            xref="paper",
-            yref="paper",
-            showarrow=False,
-            font={"size": 14},
-        )
+        traces.append(_trace(group, target, pair, (at, offset)))
     ticks = [f"{html.escape(row)}<br>{_numbers(group, row, target)}" for row in group.rows]
-    figure.update_layout(
-        base_layout(300 + 14 * len(pairs)),
-        margin={"l": 44, "r": 8, "t": 6, "b": 34 + 14 * len(pairs)},
-        xaxis={
+    steps = _steps(span)
+    layout = {
+        **base_layout(300 + 14 * len(pairs)),
+        "margin": {"l": 44, "r": 8, "t": 6, "b": 34 + 14 * len(pairs)},
+        "xaxis": {
             "tickmode": "array",
             "tickvals": list(range(len(group.rows))),
             "ticktext": ticks,
@@ -67,19 +58,21 @@ def _panel(group: Group, target: Target, span: tuple[float, float]) -> go.Figure
             "zeroline": False,
             "fixedrange": True,
         },
-        yaxis={
+        "yaxis": {
             "range": list(span),
             "gridcolor": GRID,
             "zeroline": True,
             "zerolinecolor": ZERO,
             "zerolinewidth": 2,
             "tickmode": "array",
-            "tickvals": (steps := _steps(span)),
+            "tickvals": steps,
             "ticktext": [signed(step, 0) for step in steps],
             "fixedrange": True,
         },
-    )
-    return figure
+    }
+    if not any(trace.x for trace in traces):
+        layout["annotations"] = [NOTHING | {"text": "not estimable"}]
+    return go.Figure(data=traces, layout=layout)
 
 
 def _trace(group: Group, target: Target, pair: Pair, place: tuple[int, float]) -> go.Scatter:

@@ -1,0 +1,85 @@
+"""The report as Markdown, short enough for a pull request: answer, contrasts, warnings, command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from qfr.report.build import Report
+from qfr.report.layout import groups
+from qfr.report.notices import notices
+from qfr.report.page import clip
+from qfr.report.ranking import rankings
+from qfr.report.replication import replication
+from qfr.report.text import spelled
+from qfr.report.views import Entry, Table, contrast_table
+from qfr.report.words import answers, overview
+
+#: Marks up, links, mentions someone or refers to an issue; model text may do none of these.
+_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@$]|https?:|www\.")
+_INVISIBLE = re.compile("[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "#": "&#35;", "|": "&#124;", "$": "&#36;"}
+
+
+def render_markdown(report: Report) -> str:
+    """Return the report as GitHub-flavoured Markdown under the headline policy."""
+    options = report.options
+    lines = [f"## {escaped(options.title)}", ""]
+    if report.reference_agents:
+        names = ", ".join(escaped(name) for name in report.reference_agents)
+        lines += [f"> **Reference agents** ({names}): no evidence about any other model.", ""]
+    lines += [f"{escaped(line)}  " for line in overview(report)]
+    for one in rankings(report):
+        lines += ["", f"### {escaped(one.title)}", "", f"**{escaped(one.advice)}**", "", *_table(one.table)]
+    for answer in answers(report):
+        lines += ["", f"#### {escaped(answer.title)}: preset against preset", ""]
+        if answer.flag:
+            lines.append(f"- 🚩 **{escaped(answer.flag)}**")
+        lines += [f"  - {escaped(flag)}" for flag in answer.flags]
+        lines += [f"- {escaped(line.text)}" for line in answer.lines]
+    for group in groups(report, options.policy.value):
+        folded = _table(contrast_table((group,)))
+        title = f"Contrasts of {escaped(group.title)}, {options.policy.value} scoring"
+        lines += ["", f"<details><summary>{title}</summary>", "", *folded, "", "</details>"]
+    beside = replication(report)
+    if beside is not None:
+        lines += ["", f"### Beside {escaped(beside.title)}", ""]
+        lines += [escaped(text) for text in (beside.warning, beside.summary) if text]
+        lines += ["", *_table(beside.contrasts)]
+    found = notices(report)
+    if found:
+        lines += ["", "### Warnings", ""]
+    for notice in found:
+        lines.append(f"- **{escaped(notice.title)}** {escaped(notice.text)}")
+        lines += [f"  - {escaped(item)}" for item in notice.items]
+    if options.command:
+        lines += ["", f"Made by <code>{escaped(options.command)}</code>"]
+    return "\n".join(lines) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Return a text in which nothing is markup, a link or a mention, on one line and clipped."""
+    plain = _INVISIBLE.sub(lambda found: f"\\x{ord(found.group()):02x}", spelled(clip(text)))
+    plain = " ".join(plain.split())
+    return _SPECIAL.sub(lambda found: _harmless(found.group()), plain)
+
+
+def _harmless(found: str) -> str:
+    if found in _HTML:
+        return _HTML[found]
+    # A link is written out so that nothing makes it one.
+    return f"\\{found}" if len(found) == 1 else found.replace(":", "&#58;").replace(".", "&#46;")
+
+
+def _table(table: Table) -> Iterable[str]:
+    if not table.rows:
+        return []
+    head = "| " + " | ".join(escaped(name) for name in table.head) + " |"
+    rule = "|" + " --- |" * len(table.head)
+    rows = ["| " + " | ".join(_entry(cell) for cell in row) + " |" for row in table.rows]
+    return [head, rule, *rows, "", f"<sub>{escaped(table.caption)}</sub>"]
+
+
+def _entry(cell: Entry) -> str:
+    small = [escaped(line) for line in cell.small.split("\n") if line]
+    return "<br>".join([escaped(cell.text), *(f"<sub>{line}</sub>" for line in small)])
