@@ -253,7 +253,7 @@ def test_files_agree_with_each_other_and_carry_units(golden: Report, tmp_path: P
     written = write_report(golden, tmp_path / "new" / "folder")
     assert sorted(written.by_name()) == [
         "cells.csv", "contrasts.csv", "contrasts.json", "contrasts.parquet", "process.csv", "provenance.csv",
-        "report.html",
+        "report.html", "report.md",
     ]  # fmt: skip
     frame = contrast_frame(golden)
     csv = pd.read_csv(written.contrasts_csv)

@@ -18,6 +18,7 @@ from qfr.report.build import Report, ReportOptions, build_report
 from qfr.report.contrastfigures import decomposition_figure, ladder_figure
 from qfr.report.contrasttables import ladder_table
 from qfr.report.layout import groups, shortened
+from qfr.report.markdown import escaped, render_markdown
 from qfr.report.material import Material, Measured
 from qfr.report.outcomes import MEANINGS, outcome_maps
 from qfr.report.page import page_of, render_page
@@ -328,6 +329,26 @@ def test_the_process_of_every_preset_is_on_the_page() -> None:
         "Gap to Q8_0 under a shrinking error budget",
     ]
     assert "What follows an error" in render_page(report)
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------
+
+
+def test_markdown_says_the_answer_and_nothing_in_it_is_markup() -> None:
+    wild = "a|b <img src=x> @someone #12 [x](http://e.vil) `c` www.e.vil \u202eok"
+    cells = [
+        replace(cell, facts=replace(cell.facts, model=wild), clean=None)
+        for cell in cells_of({("Q8_0", "P0"): ALL, ("Q4_K_M", "P0"): [1] * 20})
+    ]
+    text = render_markdown(build_report(cells, ReportOptions(command="qfr report --out x|y")))
+    assert "**No preset below Q8" in text
+    assert "full-pipeline" in text.lower()
+    for never in ("<img", "@someone", "#12", "](http", "`c`", "www.e.vil", "\u202e", "x|y"):
+        assert never not in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    widths = {line.count(" | ") for line in rows[:2]}
+    assert len(widths) == 1
+    assert escaped("a_b*c") == "a\\_b\\*c"
 
 
 # --- replication ------------------------------------------------------------------------------------------

@@ -53,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--transcripts", type=int, default=8000, metavar="N", help="episodes in the page's viewer, at most"
     )
     parser.add_argument(
+        "--format", default="text", choices=("text", "md"), help="what is printed: tables, or Markdown"
+    )
+    parser.add_argument(
+        "--images", choices=("png", "svg", "pdf"), help="also write the figures as images (extra: images)"
+    )
+    parser.add_argument(
         "--out", type=Path, help="folder of the report (left out = <root>/reports/<sweep or all>)"
     )
 
@@ -77,6 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
         family=tuple(selector(_fields(text)) for text in arguments.family),
         groups=parse_groups(arguments.groups),
         against=published(arguments.against) if arguments.against else None,
+        markdown=arguments.format == "md",
+        images=arguments.images,
     )
     report_sweep(store, request, console())
     return 0

@@ -15,11 +15,14 @@ from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import NamedGroup, parse_groups
 from qfr.config import CellConfig
 from qfr.errors import TrackingError
+from qfr.front.show import console
 from qfr.records import Policy
 from qfr.report.build import Report, ReportOptions, build_report, gaps_of
 from qfr.report.console import print_report
 from qfr.report.export import ReportFiles, write_report
 from qfr.report.gather import gather
+from qfr.report.images import write_images
+from qfr.report.page import page_of
 from qfr.report.published import Published, published
 from qfr.report.tables import metrics
 from qfr.scoring import SCORER_VERSION
@@ -57,6 +60,10 @@ class ReportRequest:
     # The declared family of contrasts.
     groups: tuple[NamedGroup, ...] = ()
     against: Published | None = None
+    markdown: bool = False
+    # Print Markdown instead of tables.
+    images: str | None = None
+    # Also write every figure as an image of this form; None = none.
 
     @classmethod
     def of(cls, cell: CellConfig, sweep: str) -> ReportRequest:
@@ -139,10 +146,18 @@ def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
 def report_sweep(store: Store, request: ReportRequest, out: Console) -> ReportFiles:
     """Print the report, write its files, and put both on the sweep's MLflow run (where there is a sweep)."""
     report, _ = make_report(store, request)
-    print_report(report, out)
+    # What is piped on must hold the Markdown alone.
+    notes = console(stderr=True) if request.markdown else out
     files = write_report(report, request.out)
+    if request.markdown:
+        out.print(files.markdown.read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True)
+    else:
+        print_report(report, out)
+    if request.images is not None:
+        written = write_images(page_of(report), request.out / "images", request.images)
+        notes.print(f"{len(written)} images: {request.out / 'images'}", markup=False, soft_wrap=True)
     if request.sweep is not None:
         run_id = find_sweep(store, request.sweep).info.run_id
         log_report(store, run_id, files.by_name(), metrics(report))
-    out.print(f"\nReport: {files.page.resolve()}", markup=False, soft_wrap=True)
+    notes.print(f"\nReport: {files.page.resolve()}", markup=False, soft_wrap=True)
     return files

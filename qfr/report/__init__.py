@@ -1,11 +1,16 @@
 """What a reader sees: a terminal table, tables as files, and one HTML page that opens without a network.
 
 - `build`: everything a report shows, computed once
-- `words`: the answer and the warnings in plain words
+- `material`, `gather`: calls, costs and transcripts, read from the tracking store
+- `ranking`, `words`, `notices`: the answer and the warnings in plain words
 - `tables`: analysis results as pandas tables with units in the column names
-- `console`: tables on the terminal
+- `views`, `cellviews`, `contrasttables`, `processtables`: tables of plain strings, without markup
+- `diagnosed`, `processfigures`: diagnostics of the process (Jang 2026)
+- `contrastfigures`: decomposition, prompt by preset, ladder
+- `outcomes`, `transcripts`: how every episode ended, and the texts that the page's viewer shows
+- `published`, `replication`: published results beside ours
 - `imported`, `imported_pairs`: logs of other programs on the terminal
-- `figures`: Figure 1 of Hu 2026 for each model and policy (the only room that imports plotly)
-- `page`: the HTML page
-- `export`: the files
+- `charts`: figures as plain data; `figures`: how they are drawn (the only room that imports plotly)
+- `sections`, `page`: the HTML page
+- `console`, `markdown`, `export`, `images`: the terminal, a pull request, files
 """

@@ -17,6 +17,7 @@ from qfr.report.build import Report
 from qfr.report.cellviews import recovery_tables
 from qfr.report.layout import TITLES, Group, groups, interval, p_value, signed
 from qfr.report.notices import clipped, notices
+from qfr.report.ranking import rankings
 from qfr.report.views import Table as View
 from qfr.report.words import answers, overview
 
@@ -32,6 +33,10 @@ def print_report(report: Report, console: Console) -> None:
         console.print(_plain(f"Reference agents ({agents}): no evidence about any other model.", "yellow"))
     for line in overview(report):
         console.print(_plain(line))
+    for ranking in rankings(report):
+        console.print()
+        console.print(_plain(f"{ranking.title}: {ranking.advice}", "bold"))
+        console.print(_table(ranking.table))
     policy = report.options.policy.value
     for name, view in recovery_tables(report, policy):
         console.print()

@@ -1,4 +1,4 @@
-"""The report as files: CSV, Parquet, JSON and one HTML page."""
+"""The report as files: CSV, Parquet, JSON, Markdown and one HTML page."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from qfr.errors import UserError
 from qfr.report.build import Report
+from qfr.report.markdown import render_markdown
 from qfr.report.notices import notices
 from qfr.report.page import render_page
 from qfr.report.tables import cell_frame, contrast_frame, process_frame, provenance_frame
@@ -32,6 +33,7 @@ class ReportFiles:
     cells_csv: Path
     process_csv: Path
     provenance_csv: Path
+    markdown: Path
 
     def by_name(self) -> dict[str, Path]:
         """Return file name to path."""
@@ -55,6 +57,7 @@ def write_report(report: Report, out_dir: str | Path) -> ReportFiles:
         cells_csv=folder / "cells.csv",
         process_csv=folder / "process.csv",
         provenance_csv=folder / "provenance.csv",
+        markdown=folder / "report.md",
     )
     contrasts = contrast_frame(report)
     try:
@@ -66,6 +69,7 @@ def write_report(report: Report, out_dir: str | Path) -> ReportFiles:
         _write_csv(process_frame(report), files.process_csv)
         _write_csv(provenance_frame(report), files.provenance_csv)
         files.page.write_text(render_page(report), encoding="utf-8")
+        files.markdown.write_text(render_markdown(report), encoding="utf-8")
     except OSError as error:
         raise UserError(
             f"the report cannot be written: {error.strerror}",
