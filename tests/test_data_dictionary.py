@@ -108,7 +108,7 @@ def test_a_field_without_a_meaning_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     source = Path(str(records.__file__)).read_text("utf-8")
     less = source.replace("    # The task's family.\n", "")
     assert less != source
-    monkeypatch.setattr(dictionary.inspect, "getsource", lambda module: less)
+    monkeypatch.setattr("inspect.getsource", lambda module: less)
     with pytest.raises(QfrError, match=r"Episode\.family has no line under it"):
         dictionary.dictionary()
 
@@ -124,4 +124,7 @@ def test_the_citation_names_the_version_and_the_papers() -> None:
     assert cited["authors"] == [{"name": "The qfr developers"}]
     ids = [one["identifiers"][0]["value"] for one in cited["references"]]
     assert ids == ["arXiv:2610.07781", "arXiv:2607.27275"]
-    assert all(one["url"].endswith(id_.removeprefix("arXiv:")) for one, id_ in zip(cited["references"], ids))
+    assert all(
+        one["url"].endswith(id_.removeprefix("arXiv:"))
+        for one, id_ in zip(cited["references"], ids, strict=True)
+    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import io
 import json
 import posixpath
-import subprocess
+import shutil
 import sys
 import tarfile
 from collections.abc import Callable, Mapping
@@ -38,9 +39,9 @@ from qfr.tracking.sweep import PlannedCell, close_sweep, open_sweep
 from qfr.tracking.transfer import PlainRun, Point
 from qfr.tracking.writer import fail_cell, start_cell
 from tests.builders import build_cell_episodes, make_facts
+from tests.registering import GRID, command, make_checkout, register
 from tests.tracked import BUILT, CLEAN, FAULT, SHAPES, cell, log_cell
 
-ROOT = Path(__file__).resolve().parent.parent
 SWEEP = "s-20260101-000000-abcdef"
 # What a run may know of its machine and an archive must not.
 SECRETS = ("labbox-17", "/home/alice", "alice", "s3cret-word", "db.example.org")
@@ -113,14 +114,20 @@ def every_run(store: Store) -> list[tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    folder = tmp_path_factory.mktemp("smoke")
-    grid = ["experiment=smoke", "fault=et,ep", "prompt=P0", f"hydra.sweep.dir={folder}/multirun"]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), *grid], cwd=folder, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return folder, next((folder / "mlruns" / "reports").iterdir()).name
+def smoke(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> tuple[Path, str, str]:
+    """A checkout with a registered grid that ran; its sweep and its registration."""
+    folder = make_checkout(tmp_path_factory.mktemp("smoke") / "checkout")
+    with contextlib.chdir(folder):
+        with_database(folder, migrated_database)
+        name = register()
+        assert command(*GRID, f"registration.use={name}") == 0
+    return folder, next((folder / "mlruns" / "reports").iterdir()).name, name
+
+
+def with_database(folder: Path, migrated: Path) -> None:
+    """An empty store in a folder; migrating one takes seconds, copying it milliseconds."""
+    (folder / "mlruns").mkdir(parents=True)
+    shutil.copy(migrated, folder / "mlruns" / "mlflow.db")
 
 
 def qfr(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> None:
@@ -136,32 +143,43 @@ def undated(page: str, host: str) -> list[str]:
 
 
 def test_an_imported_sweep_gives_the_same_report(
-    smoke: tuple[Path, str],
+    smoke: tuple[Path, str, str],
     tmp_path: Path,
+    migrated_database: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder, sweep = smoke
+    folder, sweep, registration = smoke
     qfr(monkeypatch, folder, "export", sweep, "out.tar.zst")
-    assert "6 finished runs" in capsys.readouterr().out
-    path = (folder / "out.tar.zst").rename(tmp_path / "out.tar.zst")
-    qfr(monkeypatch, tmp_path, "import", "out.tar.zst")
-    assert f"qfr report --sweep {sweep}" in capsys.readouterr().out
-    qfr(monkeypatch, tmp_path, "report", "--sweep", sweep)
-    before, after = (where / "mlruns" / "reports" / sweep for where in (folder, tmp_path))
-    for name in ("contrasts.csv", "contrasts.json", "contrasts.parquet", "cells.csv", "process.csv"):
-        assert (after / name).read_bytes() == (before / name).read_bytes(), name
+    assert "4 finished runs" in capsys.readouterr().out
+    there = tmp_path / "elsewhere"
+    with_database(there, migrated_database)
+    path = (folder / "out.tar.zst").rename(there / "out.tar.zst")
+    qfr(monkeypatch, there, "import", "out.tar.zst", "--no-log")
+    assert "4 runs, every digest as listed" in capsys.readouterr().out
+    qfr(monkeypatch, there, "import", "out.tar.zst")
+    said = capsys.readouterr().out
+    assert f"qfr report --sweep {sweep}" in said
+    assert registration in said
+    qfr(monkeypatch, there, "report", "--sweep", sweep)
+    before, after = (where / "mlruns" / "reports" / sweep for where in (folder, there))
+    inside = unpacked(path, tmp_path / "in")
+    assert {file.name for file in after.iterdir()} == set(inside.below("report"))
+    for file in after.iterdir():
+        data = file.read_bytes()
+        if file.name not in ("report.html", "provenance.csv"):
+            assert data == (before / file.name).read_bytes(), file.name
+        if file.name != "report.html":
+            assert inside.read(f"report/{file.name}") == data, file.name
     host = read_cells(open_store(None, folder / "mlruns", "qfr")).cells[0].facts.host
     pages = [undated((where / "report.html").read_text("utf-8"), host) for where in (before, after)]
     assert pages[0] == pages[1]
     assert len(pages[0]) > 1000
-    inside = unpacked(path, tmp_path / "in")
-    for file in after.iterdir():
-        if file.name != "report.html":
-            assert inside.read(f"report/{file.name}") == file.read_bytes(), file.name
+    # What was registered stands elsewhere too, and all of it can be derived again.
+    qfr(monkeypatch, there, "verify", registration)
     # An export of the import is the first file again.
-    qfr(monkeypatch, tmp_path, "export", sweep, "again.tar.zst")
-    assert (tmp_path / "again.tar.zst").read_bytes() == path.read_bytes()
+    qfr(monkeypatch, there, "export", sweep, "again.tar.zst")
+    assert (there / "again.tar.zst").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize(

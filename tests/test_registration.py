@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import subprocess
@@ -9,19 +10,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tiny_models import TinyModel, write_model
 
 from qfr.errors import RegistrationError
 from qfr.front import job
 from qfr.front.models import compose_cell
 from qfr.front.registered import find_record
 from qfr.journal import Journal
-from qfr.registration.differences import read_deviation
+from qfr.registration.differences import Deviation, Difference, deviation_text, read_deviation
 from qfr.registration.record import Label, Relation
 from qfr.tracking.reader import read_cells
 from qfr.tracking.registration import find_registrations, read_document
 from qfr.tracking.search import search
 from qfr.tracking.store import Store, open_store
+from qfr.tracking.writer import start_cell
 from tests.registering import GRID, TITLE, command, git, make_checkout, record_of, register
+from tests.tracked import CLEAN, log_pair
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")
 
@@ -264,3 +268,50 @@ def test_hypotheses_that_cannot_be_frozen(
     err = capsys.readouterr().err
     assert told in err
     assert "Traceback" not in err
+
+
+def test_a_model_file_that_was_exchanged_does_not_run(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The design knows the file's name; the registration its digest."""
+    model = write_model(checkout / "mine.gguf", TinyModel(context=4096))
+    grid = ["model=local", "model.path=mine.gguf", "quant=f16", "fault=et", "suite=orders6"]
+    assert command(*grid, "mode=register", TITLE) == 0
+    (path,) = Path("registrations").glob("*.json")
+    (file,) = record_of(path.stem).files
+    assert (file.filename, file.present, file.pinned) == ("mine.gguf", True, False)
+    assert file.sha256 == hashlib.sha256(model.read_bytes()).hexdigest()
+    data = model.read_bytes()
+    model.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    capsys.readouterr()
+    assert command(*grid, f"registration.use={path.stem}") == 2
+    told = capsys.readouterr().err
+    assert "local f16 P0 et: model file (SHA-256): found " in told
+    assert "Traceback" not in told
+    assert runs() == []
+
+
+def test_a_run_that_began_with_a_deviation_keeps_it(store: Store) -> None:
+    """Its first episodes deviate, whatever the process that finishes it finds."""
+    text = deviation_text(Deviation("a hurry", (Difference("trial", "1", "0"),)))
+    facts = dataclasses.replace(CLEAN, registration="r-0123456789abcdef", code_sha256="new")
+    first = start_cell(store, dataclasses.replace(facts, deviation=text, code_sha256="old"), None)
+    # Neither an exploratory run nor one under another registration goes on in it.
+    for other in ("", "r-fedcba9876543210"):
+        assert not start_cell(store, dataclasses.replace(facts, registration=other), None).resumed
+    again = start_cell(store, facts, None)
+    assert again.resumed
+    assert again.run_id == first.run_id
+    tags = store.client.get_run(first.run_id).data.tags
+    assert (tags["qfr.deviation"], tags["qfr.code_sha256"]) == (text, "old")
+
+
+def test_a_run_from_before_registrations_reads_as_exploratory(store: Store) -> None:
+    log_pair(store)
+    for run in search(store, "tags.`qfr.kind` = 'cell'"):
+        for tag in ("qfr.registration", "qfr.deviation", "qfr.code_sha256"):
+            store.client.delete_tag(run.info.run_id, tag)
+    cells = read_cells(store).cells
+    assert [(cell.facts.registration, cell.facts.deviation) for cell in cells] == [("", "")] * 2
+    assert len(read_cells(store, registration="").cells) == 2
+    assert read_cells(store, registration="r-1").cells == ()

@@ -252,8 +252,8 @@ def test_contrasts_of_a_table_file_on_the_terminal() -> None:
 def test_files_agree_with_each_other_and_carry_units(golden: Report, tmp_path: Path) -> None:
     written = write_report(golden, tmp_path / "new" / "folder")
     assert sorted(written.by_name()) == [
-        "cells.csv", "contrasts.csv", "contrasts.json", "contrasts.parquet", "process.csv", "provenance.csv",
-        "report.html", "report.md",
+        "cells.csv", "contrasts.csv", "contrasts.json", "contrasts.parquet", "diagnostics.csv", "further.csv",
+        "process.csv", "provenance.csv", "report.html", "report.md",
     ]  # fmt: skip
     frame = contrast_frame(golden)
     csv = pd.read_csv(written.contrasts_csv)

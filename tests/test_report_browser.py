@@ -85,6 +85,8 @@ def opened(
         color_scheme="dark" if scheme == "dark" else "light",
         offline=True,
     )
+    # A busy machine takes its time.
+    context.set_default_timeout(180_000)
     page = context.new_page()
     troubles: list[str] = []
     page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))

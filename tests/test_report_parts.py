@@ -20,12 +20,14 @@ from qfr.report.contrasttables import ladder_table
 from qfr.report.layout import groups, shortened
 from qfr.report.markdown import escaped, render_markdown
 from qfr.report.material import Material, Measured
+from qfr.report.notices import notices
 from qfr.report.outcomes import MEANINGS, outcome_maps
 from qfr.report.page import page_of, render_page
 from qfr.report.published import published
 from qfr.report.ranking import good_enough, rankings, told_rank
 from qfr.report.replication import replication
 from qfr.report.tables import contrast_frame
+from qfr.report.tidy import diagnostics_frame, further_frame
 from qfr.report.transcripts import Parting, Transcripts, fitting, pack
 from qfr.tracking.tables import call_table, to_frame
 from tests.builders import build_cell_episodes, make_facts, orders20
@@ -128,10 +130,12 @@ def test_the_declared_family_is_adjusted_alone() -> None:
     assert "The declared family" in render_page(report)
 
 
-def test_a_family_that_names_nothing_is_refused() -> None:
+def test_a_family_that_names_nothing_is_told() -> None:
     report = build_report(cells_of({("Q8_0", "P0"): ALL, ("Q4_K_M", "P0"): [1] * 20}))
-    with pytest.raises(TableError, match="no contrast of this report has b=q3_k_m"):
-        families(report.contrasts, [selector({"b": "Q3_K_M"})])
+    (family,) = families(report.contrasts, [selector({"b": "Q3_K_M,q2_k", "target": "full"})])
+    assert family.declared
+    assert not family.members
+    assert family.unmatched == ("b=q2_k,q3_k_m; target=full",)
     with pytest.raises(TableError, match="did you mean 'target'"):
         selector({"tarjet": "full"})
     with pytest.raises(TableError, match="has no value"):
@@ -210,8 +214,12 @@ def test_named_groups_are_contrasted_on_shared_tasks() -> None:
     assert one.found.points == pytest.approx(100 * (2 / 3 - 1 / 3))
     assert one.successes == (50 + 20, 5)
     assert "Named groups of presets" in render_page(report)
-    with pytest.raises(TableError, match="no cell of preset Q2_K"):
-        build_report(ladder_cells(), ReportOptions(groups=parse_groups("high=q8_0;low=q2_k")))
+    options = ReportOptions(groups=parse_groups("high=q8_0;low=q2_k"), family=(selector({"b": "q2_k"}),))
+    lacking = build_report(ladder_cells(), options)
+    assert not lacking.grouped
+    told = {one.title: one.items for one in notices(lacking)}
+    assert told["Groups without a preset"] == ("low: Q2_K",)
+    assert told["Declared contrasts that are not here"] == ("b=q2_k",)
 
 
 @pytest.mark.parametrize(
@@ -329,6 +337,8 @@ def test_the_process_of_every_preset_is_on_the_page() -> None:
         "Gap to Q8_0 under a shrinking error budget",
     ]
     assert "What follows an error" in render_page(report)
+    frame = diagnostics_frame(report).query("kind == 'success within a budget' and quant == 'Q4_K_M'")
+    assert frame["value"].iloc[0] == pytest.approx((1 / 2 + 1 / 3) / 2)
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------
@@ -401,3 +411,17 @@ def test_titles_lose_what_they_share() -> None:
     assert shortened(["m · et · a", "n · et · b"]) == {"m · et · a": "m · a", "n · et · b": "n · b"}
     assert shortened(["m · et"]) == {"m · et": "m"}
     assert shortened(["m", "m · et"]) == {"m": "m", "m · et": "m · et"}
+
+
+# --- long tables ------------------------------------------------------------------------------------------
+
+
+def test_the_long_tables_agree_with_the_page(golden: Report) -> None:
+    frame = further_frame(golden)
+    assert set(frame["kind"]) == {"rank", "interaction", "simultaneous"}
+    row = frame.query("kind == 'rank' and model == 'Llama' and policy == 'tolerant'")
+    (rank,) = [r for r in golden.ranks if r.key.model == "Llama" and r.policy == "tolerant"]
+    assert row["value"].item() == pytest.approx(100 * (rank.difference.value or 0.0))
+    assert row["unit"].item() == "points"
+    assert diagnostics_frame(golden).empty
+    assert list(diagnostics_frame(golden)) == list(frame)

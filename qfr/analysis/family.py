@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +41,11 @@ class Selector:
         """Whether the contrast has one of the wanted values in every named field."""
         return all(str(getattr(contrast, name) or "").lower() in values for name, values in self.wanted)
 
+    @property
+    def text(self) -> str:
+        """In words: ``a=q8_0; target=full``."""
+        return "; ".join(f"{name}={','.join(sorted(values))}" for name, values in self.wanted)
+
 
 @dataclass(frozen=True)
 class AdjustedContrast:
@@ -60,6 +65,8 @@ class Family:
 
     declared: bool
     members: tuple[AdjustedContrast, ...]
+    unmatched: tuple[str, ...] = ()
+    # Selectors that take in no contrast: misspelt, or their cells were not run.
 
 
 @dataclass(frozen=True)
@@ -106,29 +113,16 @@ def selector(given: Mapping[str, str]) -> Selector:
 
 
 def families(contrasts: Sequence[Contrast], selectors: Sequence[Selector]) -> tuple[Family, ...]:
-    """Adjust the tests of the declared family; without one, of each target and policy.
-
-    Raises
-    ------
-    TableError
-        If a selector takes in no contrast: a misspelt value would silently shrink the family.
-    """
+    """Adjust the tests of the declared family; without one, of each target and policy."""
     whole = [at for at, one in enumerate(contrasts) if one.family is None]
     if not selectors:
         groups: dict[tuple[str, str], list[int]] = defaultdict(list)
         for at in whole:
             groups[contrasts[at].target, contrasts[at].policy].append(at)
-        return tuple(_adjusted(contrasts, places, declared=False) for places in groups.values())
-    for one in selectors:
-        if not any(one.takes(contrasts[at]) for at in whole):
-            told = "; ".join(f"{name}={','.join(sorted(values))}" for name, values in one.wanted)
-            raise TableError(
-                f"no contrast of this report has {told}",
-                where="report.family",
-                hint="a family names contrasts by the values in contrasts.csv",
-            )
+        return tuple(_adjusted(contrasts, places, ()) for places in groups.values())
     places = [at for at in whole if any(one.takes(contrasts[at]) for one in selectors)]
-    return (_adjusted(contrasts, places, declared=True),)
+    unmatched = [one.text for one in selectors if not any(one.takes(contrasts[at]) for at in whole)]
+    return (replace(_adjusted(contrasts, places, unmatched), declared=True),)
 
 
 def together(tables: Sequence[TaskTable], resamples: int, seed: int) -> tuple[Together, ...]:
@@ -191,9 +185,9 @@ def _together(members: list[Pair], target: Target, way: tuple[int, int]) -> Toge
     )
 
 
-def _adjusted(contrasts: Sequence[Contrast], places: Sequence[int], *, declared: bool) -> Family:
+def _adjusted(contrasts: Sequence[Contrast], places: Sequence[int], unmatched: Sequence[str]) -> Family:
     sign = [contrasts[at].sign_p for at in places]
     flip = [contrasts[at].signflip_p for at in places]
     columns = (holm(sign), benjamini_hochberg(sign), holm(flip), benjamini_hochberg(flip))
     rows = zip(places, *(one.values for one in columns), strict=True)
-    return Family(declared, tuple(AdjustedContrast(*row) for row in rows))
+    return Family(False, tuple(AdjustedContrast(*row) for row in rows), tuple(unmatched))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from qfr.analysis.groups import GroupContrast, group_contrast, pooled_test
 from qfr.analysis.targets import CellKey, TaskTable
-from qfr.errors import TableError, did_you_mean
+from qfr.errors import TableError
 from qfr.stats import bootstrap
 from qfr.stats.exact import FisherResult
 from qfr.stats.intervals import Options
@@ -72,13 +72,7 @@ def grouped(
     options: Options = bootstrap.DEFAULT,
     seed: int = 0,
 ) -> tuple[Grouped, ...]:
-    """Contrast every two groups wherever all their presets were run.
-
-    Raises
-    ------
-    TableError
-        If a preset of a group was run nowhere.
-    """
+    """Contrast every two groups wherever all their presets were run."""
     settings: dict[tuple[object, ...], dict[str, TaskTable]] = defaultdict(dict)
     for table in tables:
         if table.key.fault != "none":
@@ -86,15 +80,6 @@ def grouped(
             rest = (alike.suite, alike.prompt, alike.build, alike.engine, alike.executor, table.tasks)
             where = (replace(table.key, quant=""), table.policy, *rest)
             settings[where].setdefault(table.key.quant.upper(), table)
-    known = {quant for cells in settings.values() for quant in cells}
-    for group in groups:
-        for quant in group.quants:
-            if quant not in known:
-                raise TableError(
-                    f"group {group.name}: no cell of preset {quant}" + did_you_mean(quant, known),
-                    where="--groups",
-                    hint="this report has " + (", ".join(sorted(known)) or "none"),
-                )
     found = []
     for cells in settings.values():
         for at, first in enumerate(groups):
@@ -113,6 +98,12 @@ def grouped(
                         )
                     )
     return tuple(found)
+
+
+def not_run(tables: Iterable[TaskTable], groups: tuple[NamedGroup, ...]) -> tuple[str, ...]:
+    """Name the presets of the groups that no cell has."""
+    known = {table.key.quant.upper() for table in tables}
+    return tuple(f"{group.name}: {quant}" for group in groups for quant in group.quants if quant not in known)
 
 
 def _successes(tables: list[TaskTable]) -> int:

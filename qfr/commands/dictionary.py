@@ -41,7 +41,7 @@ _TIMING: Mapping[str, str] = {
 }
 
 _FILES: Mapping[str, str] = {
-    "episodes.jsonl.gz": "The log: one episode a line, canonical JSON in fixed order. The rest follows from it.",
+    "episodes.jsonl.gz": "The log: one episode a line, canonical JSON in fixed order. Tables follow from it.",
     "episodes.parquet, calls.parquet": "One row per episode, one per turn.",
     "scores/POLICY@VERSION.parquet": "One row per episode: what a policy says of it. Never written over.",
     "prompt.md": "The system prompt's exact bytes.",

@@ -13,7 +13,7 @@ from pathlib import Path
 from qfr.config import FileConfig, ModelConfig, QuantConfig
 from qfr.engine import hub
 from qfr.engine.digests import Progress, verify
-from qfr.engine.gguf import ModelFile, inspect, open_model
+from qfr.engine.gguf import GgufFacts, ModelFile, inspect, open_model
 from qfr.engine.parts import part_names, parts_of, total_bytes
 from qfr.engine.quantize import derive
 from qfr.errors import ModelFileError, did_you_mean
@@ -58,7 +58,10 @@ def look(model: ModelConfig, quant: QuantConfig) -> Located:
     """
     wanted = _wanted(model, quant.preset)
     if isinstance(wanted.file, Path):
-        return _located(wanted.file.name, wanted.file, "path", None, model, derived=wanted.derived)
+        found_here = _located(wanted.file.name, wanted.file, "path", None, model, derived=wanted.derived)
+        if model.path is not None:
+            _check_preset(wanted.file, inspect(wanted.file), quant)
+        return found_here
     name = wanted.file.filename
     found = _find(model, name)
     if found is None:
@@ -95,12 +98,8 @@ def resolve(
         source = wanted.file
         if not wanted.derived:
             found = open_model(source, cache_dir, progress=progress)
-            if model.path is not None and found.facts.file_type not in ("", quant.preset):
-                raise ModelFileError(
-                    f"calls itself {found.facts.file_type}, quant.preset says {quant.preset}",
-                    where=str(source),
-                    hint=f"quant.preset={found.facts.file_type}",
-                )
+            if model.path is not None:
+                _check_preset(source, found.facts, quant)
             return found
         return derive(source, quant, cache_dir, allow_requantize=model.allow_requantize, progress=progress)
     place, origin = _find(model, wanted.file.filename) or _fetch(model, wanted.file.filename)
@@ -130,6 +129,16 @@ def _wanted(model: ModelConfig, preset: str) -> _Wanted:
         f"model {model.name!r} has no file for quant.preset={preset}" + did_you_mean(preset, files),
         hint=f"published: {', '.join(sorted(files)) or 'none'}; or give model.path or model.base",
     )
+
+
+def _check_preset(path: Path, facts: GgufFacts, quant: QuantConfig) -> None:
+    """A file given for a preset must not call itself another one."""
+    if facts.file_type not in ("", quant.preset):
+        raise ModelFileError(
+            f"calls itself {facts.file_type}, quant.preset says {quant.preset}",
+            where=str(path),
+            hint=f"quant.preset={facts.file_type}, or model.base=FILE to derive presets from an F16 file",
+        )
 
 
 def _located(

@@ -140,8 +140,7 @@ def build_report(
     Raises
     ------
     TableError
-        If a level of the varied axis cannot be ordered, cells of one suite list different tasks, or the
-        family or a group names what is not there.
+        If a level of the varied axis cannot be ordered, or cells of one suite list different tasks.
     LogError
         If a fault cell does not belong to its clean pass.
     """

@@ -15,6 +15,7 @@ from qfr.report.markdown import render_markdown
 from qfr.report.notices import notices
 from qfr.report.page import render_page
 from qfr.report.tables import cell_frame, contrast_frame, process_frame, provenance_frame
+from qfr.report.tidy import diagnostics_frame, further_frame
 from qfr.report.words import answers, overview
 
 #: Spreadsheets run a cell that begins with one of these as a formula.
@@ -34,6 +35,8 @@ class ReportFiles:
     process_csv: Path
     provenance_csv: Path
     markdown: Path
+    diagnostics_csv: Path
+    further_csv: Path
 
     def by_name(self) -> dict[str, Path]:
         """Return file name to path."""
@@ -58,6 +61,8 @@ def write_report(report: Report, out_dir: str | Path) -> ReportFiles:
         process_csv=folder / "process.csv",
         provenance_csv=folder / "provenance.csv",
         markdown=folder / "report.md",
+        diagnostics_csv=folder / "diagnostics.csv",
+        further_csv=folder / "further.csv",
     )
     contrasts = contrast_frame(report)
     try:
@@ -68,6 +73,8 @@ def write_report(report: Report, out_dir: str | Path) -> ReportFiles:
         _write_csv(cell_frame(report), files.cells_csv)
         _write_csv(process_frame(report), files.process_csv)
         _write_csv(provenance_frame(report), files.provenance_csv)
+        _write_csv(diagnostics_frame(report), files.diagnostics_csv)
+        _write_csv(further_frame(report), files.further_csv)
         files.page.write_text(render_page(report), encoding="utf-8")
         files.markdown.write_text(render_markdown(report), encoding="utf-8")
     except OSError as error:
@@ -98,6 +105,8 @@ def report_json(report: Report) -> str:
         ],
         "contrasts": _records(contrast_frame(report)),
         "cells": _records(cell_frame(report)),
+        "further": _records(further_frame(report)),
+        "diagnostics": _records(diagnostics_frame(report)),
     }
     return json.dumps(data, indent=1, allow_nan=False)
 

@@ -43,8 +43,9 @@ def write_images(page: Page, out_dir: Path, form: str = "png") -> tuple[Path, ..
 
 
 def _figures(page: Page) -> list[tuple[str, FigureView]]:
-    named = (*page.sections, *page.ladders, *page.prompts, *page.process)
-    found = [(section.title, view) for section in named for view in section.figures]
+    found = [(one.title, view) for one in page.sections for view in one.figures]
+    further = (*page.ladders, *page.prompts, *page.process)
+    found += [(one.title, view) for one in further for view in one.figures]
     return [*found, *(("map", view) for view in page.maps), *(("beside", view) for view in page.beside)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qfr.analysis.cells import FEWEST_CERTIFIED
+from qfr.analysis.named_groups import not_run
 from qfr.analysis.trials import FOREIGN
 from qfr.report.build import Report
 from qfr.report.layout import PANELS, TITLES
@@ -26,7 +27,14 @@ class Notice:
 
 def notices(report: Report) -> tuple[Notice, ...]:
     """Return all warnings, the gravest first."""
-    found = (*_gaps(report), *_certified(report), *_undelivered(report), *_intervals(report), *_apart(report))
+    found = (
+        *_gaps(report),
+        *_certified(report),
+        *_undelivered(report),
+        *_intervals(report),
+        *_asked(report),
+        *_apart(report),
+    )
     return (*_agents(report), *found, *_provenance(report))
 
 
@@ -139,6 +147,21 @@ def _intervals(report: Report) -> Iterator[Notice]:
             ),
             tuple(f"{kind}: {count}" for kind, count in kinds.items()),
         )
+
+
+def _asked(report: Report) -> Iterator[Notice]:
+    """What was declared or asked for and is not there."""
+    unmatched = tuple(text for family in report.families for text in family.unmatched)
+    if unmatched:
+        yield Notice(
+            "Declared contrasts that are not here",
+            "These selectors of the declared family take in no contrast: misspelt, or their cells were not "
+            "run. The adjusted values hold for the others alone.",
+            unmatched,
+        )
+    lost = not_run(report.joined.tables, report.options.groups)
+    if lost:
+        yield Notice("Groups without a preset", "No cell of these presets was run.", lost)
 
 
 def _apart(report: Report) -> Iterator[Notice]:

@@ -112,11 +112,11 @@ def _gaps(members: list[Compared], styles: dict[str, int]) -> Figure:
 
     chart = Chart("", Kind.lines, (), (), "points", "failed calls allowed (K)", zero=True)
     reference = members[0].reference
+    n = max((p.gap.n for one in members if one.gap is not None for p in one.gap.points), default=0)
     return Figure(
         f"Gap to {reference} under a shrinking error budget",
         f"S(K) of {reference} minus S(K) of the named preset, in points, full pipeline, paired over all "
-        "tasks. "
-        "Bands hold for all K at once (95 %, max-T). A panel per prompt.",
+        f"{n} tasks. Bands hold for all K at once (95 %, max-T). A panel per prompt.",
         _panels(members, styles, marks, chart),
         _legend(members, styles),
     )

@@ -17,6 +17,7 @@ from qfr.stats.intervals import Estimate
 def process_tables(found: Diagnosed) -> tuple[Table, ...]:
     """Return every table of the diagnostics that has rows."""
     tables = (
+        _rates(found.agents),
         _amplified(found.compared),
         _novelty(found.compared),
         _recovery(found.agents),
@@ -56,6 +57,31 @@ def parting_table(partings: Iterable[Parting]) -> Table:
         head,
         tuple(rows),
         headers=2,
+    )
+
+
+def _rates(members: Iterable[Agent]) -> Table:
+    rows = [
+        (
+            Entry(one.key.name),
+            Entry(r.event.replace("_", " ")),
+            Entry(f"{r.count} of {r.calls}"),
+            _share(r.per_call),
+            Entry(f"{r.episodes_with} of {r.episodes}"),
+            _share(r.per_episode),
+        )
+        for one in members
+        for r in one.rates
+        if r.count
+    ]
+    return Table(
+        "Error channels and behaviours that happened: occurrences of calls, and episodes with at least "
+        "one, with "
+        "95 % task-bootstrap intervals.",
+        ("Cell", "Event", "Calls", "Per call", "Episodes", "Per episode"),
+        tuple(rows),
+        headers=2,
+        title="Rates per call and per episode",
     )
 
 

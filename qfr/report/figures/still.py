@@ -28,7 +28,7 @@ def write_still(specs: Mapping[Path, tuple[str, int]]) -> None:
         kaleido = importlib.import_module("kaleido")
     except ImportError:
         raise UserError("static images need kaleido", hint="install it: pip install 'qfr[images]'") from None
-    browser = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
+    browser = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
     if browser is None:
         raise UserError("static images need Chromium or Chrome", hint="apt-get install chromium")
     jobs = []
