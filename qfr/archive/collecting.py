@@ -30,7 +30,7 @@ from qfr.tracking.facts_io import load_facts, store_facts
 from qfr.tracking.registration import MARKDOWN_FILE, find_registrations, read_document
 from qfr.tracking.store import Store
 from qfr.tracking.sweep import PLAN_FILE, read_plan
-from qfr.tracking.transfer import IMPORTED_TAG, PARENT_TAG, TakenRun, take_cells, take_sweep
+from qfr.tracking.transfer import IMPORTED_TAG, IMPORTING_TAG, PARENT_TAG, TakenRun, take_cells, take_sweep
 from qfr.tracking.writer import LOG_FILE, MANIFEST_FILE
 
 # Tags of a cell that are no facts of it and mean the same everywhere.
@@ -39,7 +39,7 @@ _TAGS = (
     "mlflow.source.name", "mlflow.source.git.commit",
 )  # fmt: skip
 # Tags of a sweep's run that mean something on its own machine only.
-_LOCAL = ("qfr.pid", "qfr.host", IMPORTED_TAG)
+_LOCAL = ("qfr.pid", "qfr.host", IMPORTED_TAG, IMPORTING_TAG)
 _MESSAGES = ("failure.txt", "engine_log_tail.txt")
 # What a run without a list of its artifacts holds.
 _EARLIER = (
@@ -91,13 +91,13 @@ def collect(store: Store, sweep: str, folder: Path) -> Collected:
     cells = [_Cell(run, _facts(run)) for run in take_cells(store, designs, under)]
     redaction = Redaction.of(
         (cell.facts.host for cell in cells),
-        [Path.home(), Path.cwd(), store.root, store.root.resolve(), Path(sys.prefix)],
+        [*_home(), Path.cwd(), store.root, store.root.resolve(), Path(sys.prefix)],
     )
     for name, cell in zip(_folders(cells), cells, strict=True):
         _write(folder / RUNS / name, _run_files(cell, redaction, parent.run_id))
     _write(folder / SWEEP, _sweep_files(parent, redaction))
     used = {under or "", *(cell.facts.registration for cell in cells)} - {""}
-    missing = _registrations(store, used, folder / REGISTRATION)
+    notes = _registrations(store, used, folder / REGISTRATION, redaction)
     _write(folder / ENVIRONMENT, _environment())
     done = sum(cell.complete for cell in cells)
     times = [cell.run.plain.ended or cell.run.plain.started for cell in cells]
@@ -107,7 +107,7 @@ def collect(store: Store, sweep: str, folder: Path) -> Collected:
         finished=done,
         unfinished=len(cells) - done,
         last_end=max(times, default=parent.plain.started),
-        notes=tuple(f"registration {one} is not in this store, and so not in the archive" for one in missing),
+        notes=tuple(notes),
     )
 
 
@@ -194,20 +194,45 @@ def _sweep_files(sweep: TakenRun, redaction: Redaction) -> dict[str, bytes]:
         for name, value in sweep.plain.tags.items()
         if name == "mlflow.source.name" or (name.startswith("qfr.") and name not in _LOCAL)
     }
-    plain = replace(sweep.plain, params={}, tags=tags, name=redaction.text(sweep.plain.name))
+    # Each report logs its contrasts again: the last values count, and the times of reporting say nothing.
+    last = {
+        one.key: replace(one, time=sweep.plain.ended or sweep.plain.started) for one in sweep.plain.points
+    }
+    plain = replace(
+        sweep.plain,
+        name=redaction.text(sweep.plain.name),
+        params={},
+        tags=tags,
+        points=tuple(last.values()),
+    )
     return {RUN_FILE: run_bytes(plain), PLAN_FILE: sweep.read(PLAN_FILE)}
 
 
-def _registrations(store: Store, wanted: set[str], folder: Path) -> list[str]:
-    """Write the documents, byte for byte, and their renderings; returns the ids that the store lacks."""
+def _registrations(store: Store, wanted: set[str], folder: Path, redaction: Redaction) -> list[str]:
+    """Write the documents, byte for byte, and their renderings; says what a reader should know of them."""
     holder, known = find_registrations(store.tracking_uri, store.root) if wanted else (None, ())
     files: dict[str, bytes] = {}
+    notes: list[str] = []
     for one in known:
-        if holder is not None and one.id in wanted:
-            files[f"{one.id}.json"] = read_document(holder, one)
-            files[f"{one.id}.md"] = read_artifact(holder, one.run_id, one.artifact_uri, MARKDOWN_FILE)
+        if holder is None or one.id not in wanted:
+            continue
+        files[f"{one.id}.json"] = read_document(holder, one)
+        files[f"{one.id}.md"] = read_artifact(holder, one.run_id, one.artifact_uri, MARKDOWN_FILE)
+        if redaction.names_machine(files[f"{one.id}.json"].decode("utf-8", "replace")):
+            notes.append(
+                f"registration {one.id} names this machine; its bytes are frozen and go in as they are"
+            )
     _write(folder, files)
-    return sorted(one for one in wanted if f"{one}.json" not in files)
+    lacking = sorted(one for one in wanted if f"{one}.json" not in files)
+    return notes + [f"registration {one} is not in this store, and so not in the archive" for one in lacking]
+
+
+def _home() -> list[Path]:
+    try:
+        return [Path.home()]
+    except RuntimeError:
+        # A user without an entry and without $HOME, as in some containers.
+        return []
 
 
 def _environment() -> dict[str, bytes]:

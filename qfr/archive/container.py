@@ -116,6 +116,8 @@ def read_archive(path: Path, folder: Path) -> Archive:
     LogError
         It is damaged, of another version, or holds what no archive of ours does; names the member.
     """
+    if not path.is_file():
+        raise LogError("there is no such file", where=str(path), hint="give a file that `qfr export` wrote")
     try:
         with _opened(path) as stream:
             headers = _headers(stream, path)

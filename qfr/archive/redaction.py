@@ -117,6 +117,11 @@ class Redaction:
                 text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", machine, text)
         return text
 
+    def names_machine(self, text: str) -> bool:
+        """Whether a text that must not change names a folder or a machine."""
+        hosts = [host for host in self.machines if len(host) >= _SHORTEST]
+        return any(name in text for name in (*self.folders, *hosts))
+
 
 def _is_inside(path: str) -> bool:
     """A relative path that does not climb: a place in the project, not on the machine."""

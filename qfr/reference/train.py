@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from qfr.reference.circuits import primed_weights
@@ -203,7 +202,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    np.seterr(all="raise")
     recipe = Recipe(given.arch, given.seed, given.steps)
     if given.start is not None:
         recipe = replace(recipe, muon_rate=0.005, adam_rate=0.001, cooldown=0.8)

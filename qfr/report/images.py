@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from qfr.errors import UserError
-from qfr.report.figures.still import write_still
+from qfr.report.figures.still import Still, write_still
 from qfr.report.page import Page
 from qfr.report.sections import FigureView
 
@@ -32,14 +32,16 @@ def write_images(page: Page, out_dir: Path, form: str = "png") -> tuple[Path, ..
         out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"the images cannot be written: {error.strerror}", where=str(out_dir)) from error
-    specs: dict[Path, tuple[str, int]] = {}
+    stills: dict[Path, Still] = {}
     for number, (section, view) in enumerate(_figures(page), 1):
         for at, panel in enumerate(view.panels, 1):
             part = f"-{at}" if len(view.panels) > 1 else ""
             name = _name(f"{section} {view.title} {panel.title}")
-            specs[out_dir / f"{number:02d}{part}-{name}.{form}"] = (panel.spec, 900 if view.wide else 480)
-    write_still(specs)
-    return tuple(specs)
+            title = " · ".join(one for one in (section, view.title, panel.title) if one)
+            still = Still(panel.spec, 900 if view.wide else 480, title)
+            stills[out_dir / f"{number:02d}{part}-{name}.{form}"] = still
+    write_still(stills)
+    return tuple(stills)
 
 
 def _figures(page: Page) -> list[tuple[str, FigureView]]:

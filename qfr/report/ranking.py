@@ -99,12 +99,12 @@ def _advice(report: Report, rows: list[tuple[Overall, Rank | None]]) -> str:
             f"Smallest preset shown to be not worse than {reference} by more than {margin}: "
             f"{one.key.quant}{small}, {told_rank(rank)}."
         )
-    worse = [
-        one.key.quant for one, rank in ranked if rank.difference.high is not None and rank.difference.high < 0
-    ]
+    worse = [one.key.quant for one, rank in ranked if (rank.difference.high or 0.0) < 0]
     text = f"No preset below {reference} is shown to be not worse by more than {margin}"
     if worse:
-        text += f"; {', '.join(worse)} {'does' if len(worse) == 1 else 'do'} worse"
+        text += f"; {' and '.join(worse)} {'does' if len(worse) == 1 else 'do'} worse"
+    if len(worse) == len(ranked):
+        return f"{text}."
     n = max(rank.difference.n for _, rank in ranked)
     return f"{text}. With {n} tasks only large differences can be told; more tasks would settle smaller ones."
 
