@@ -17,6 +17,8 @@ from qfr.stats.intervals import Estimate
 
 #: Smallest margin that a logarithmic axis shows, in logits.
 _LEAST_MARGIN = 0.01
+#: Of the logarithmic axis: powers of ten.
+_LOGITS = (-2.1, 1.6)
 _T = TypeVar("_T", Agent, Compared)
 _LOW, _MIDDLE, _HIGH = (PROBABILITIES.index(p) for p in (0.25, 0.5, 0.75))
 
@@ -186,7 +188,9 @@ def _margins(members: list[Agent]) -> Figure:
         wrong = tuple(mark for one in here for mark in _spread(one, one.margins.wrong, "wrong"))
         sides = (Series("right turns", 0, right), Series("wrong turns", 1, wrong))
         quants = tuple(one.key.quant for one in here)
-        charts.append(Chart(prompt, Kind.dots, quants, sides, "smallest margin, logits", log=True))
+        charts.append(
+            Chart(prompt, Kind.dots, quants, sides, "smallest margin, logits", span=_LOGITS, log=True)
+        )
     return Figure(
         "Narrow decisions: smallest logit margin of right and wrong turns",
         "Median over turns of the smallest margin of a turn (top logit minus runner-up, in logits, "

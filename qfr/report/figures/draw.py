@@ -19,6 +19,8 @@ from qfr.report.figures.palette import (
     safe_json,
 )
 
+_LOG_TICKS = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
+_LOG_TEXTS = [f"{tick:g}" for tick in _LOG_TICKS]
 #: How far the series of one category lie apart, of the room between two categories.
 _SPREAD = {Kind.dots: 0.75, Kind.columns: 0.3}
 
@@ -154,7 +156,7 @@ def _layout(chart: Chart) -> dict[str, object]:
     if chart.span is not None:
         values["range"] = list(chart.span)
     if chart.log:
-        values |= {"type": "log", "dtick": 1}
+        values |= {"type": "log", "tickmode": "array", "tickvals": _LOG_TICKS, "ticktext": _LOG_TEXTS}
     others = {
         "title": {"text": html.escape(chart.axis), "standoff": 6},
         "showgrid": False,
