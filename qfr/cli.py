@@ -24,6 +24,7 @@ COMMANDS = {
     "verify": "a registration and the runs under it, derived again: is everything as frozen",
     "compare": "a gate: is a preset not worse than another by more than a margin (exit codes for CI)",
     "pick": "name the smallest preset that is shown not to be worse than a reference by more than a margin",
+    "screen": "from a reference preset alone: which tasks a lower preset will probably lose",
     "power": "what a number of tasks can show, and how many a wanted difference or margin needs",
     "export": "pack a sweep into one file: logs, scores, configurations, registration, report",
     "import": "a packed sweep, or logs of tau2-bench and tau-bench, into MLflow",

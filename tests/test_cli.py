@@ -148,3 +148,13 @@ def test_quantize_derives_and_compares(
     assert "the same, byte for byte" in capsys.readouterr().out
     assert main(["quantize", "--compare", str(eight), str(four)]) == 1
     assert "Q4_K" in capsys.readouterr().out
+
+
+def test_screen_ranks_tasks_and_tests_the_ranking(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    log_pair(store)
+    assert main(["screen", "--root", str(store.root), "--reference", "q8_0"]) == 0
+    told = capsys.readouterr().out
+    assert "reference Q8_0" in told
+    assert "premature_give_up" in told
+    assert "untested here" in told
+    assert main(["screen", "--root", str(store.root), "--reference", "q4_k_m"]) == 2
