@@ -73,6 +73,7 @@ def test_what_stands_in_mlflow(store: Store) -> None:
         "scores/strict@1.parquet",
         "prompt.md",
         "suite.json",
+        "manifest.json",
         "config.yaml",
         "timing.jsonl",
     }

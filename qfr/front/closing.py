@@ -78,7 +78,11 @@ def _failures(
     for one in lacking:
         outcome = said.get(one.design_id)
         state = str(outcome.status) if outcome and outcome.status is not Status.finished else ""
-        why = outcome.reason if outcome else "its job did not come back (see its log under multirun/)"
+        why = (
+            outcome.reason.partition("\n")[0]
+            if outcome
+            else "its job did not come back (see its log under multirun/)"
+        )
         table.add_row(one.name, state or status.get(one.design_id, "never started").lower(), why)
     return table
 

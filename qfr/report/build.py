@@ -179,7 +179,9 @@ def gaps_of(reading: Reading) -> Gaps:
     return Gaps(
         missing=tuple(cell.name for cell in reading.missing),
         failed=tuple(
-            f"{cell.facts.name}: {cell.failure or cell.status.lower()}" for cell in reading.unfinished
+            # The rest of a failure (the engine's log) stands in the run's failure.txt.
+            f"{cell.facts.name}: {cell.failure.partition(chr(10))[0] or cell.status.lower()}"
+            for cell in reading.unfinished
         ),
         alarms=tuple(
             f"{alarm.name} ({alarm.cell_id}): {len(alarm.runs)} finished runs with different logs"
