@@ -248,6 +248,17 @@ def test_an_artifact_that_was_changed_is_not_exported(original: Store, tmp_path:
         archive_of(original, tmp_path / "a")
 
 
+def test_a_registration_that_is_not_there_is_told(make_store: Callable[..., Store], tmp_path: Path) -> None:
+    store, frozen = make_store("original"), "r-0123456789abcdef"
+    facts = dataclasses.replace(known(CLEAN), registration=frozen)
+    planned = [PlannedCell(facts.design_id, facts.name)]
+    parent = open_sweep(store, SWEEP, name="grid", tags={"registration": frozen}, planned=planned)
+    log_cell(store, cell(facts, BUILT.clean), parent)
+    found = collect(store, SWEEP, tmp_path / "in")
+    assert found.notes == (f"registration {frozen} is not in this store, and so not in the archive",)
+    assert (found.finished, found.unfinished) == (1, 0)
+
+
 def test_machines_keep_their_differences() -> None:
     redaction = Redaction.of(["box", "node-a", "box", "node-b"], [Path("/srv/lab")])
     assert dict(redaction.machines) == {"box": "machine-1", "node-a": "machine-2", "node-b": "machine-3"}
