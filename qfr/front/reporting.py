@@ -77,6 +77,8 @@ class ReportRequest:
             ("--policy", str(cell.scorer.policy), "tolerant"),
             ("--vary", report.vary, "quant"),
             ("--method", report.method, "exact"),
+            ("--resamples", str(report.resamples), "20000"),
+            ("--seed", str(report.seed), "20260101"),
             ("--margin", f"{report.margin:g}", "7.5"),
             ("--transcripts", str(report.transcripts), "8000"),
             ("--groups", report.groups, ""),
