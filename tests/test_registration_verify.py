@@ -228,6 +228,11 @@ def test_a_missing_cell_and_a_stranger(copy: Copy) -> None:
     told = problems(verified(name, root))
     assert any(one == "scripted q8_0 P0 et: missing: never run under this registration" for one in told)
     assert any("carries the registration and is no planned cell" in one for one in told)
+    # Its artifacts are looked at all the same.
+    with changed(registered_run(name, "et")[1] / "calls.parquet", 100):
+        assert any(
+            f"run {run_id}: calls.parquet was changed" in one for one in problems(verified(name, root))
+        )
 
 
 def test_other_code_of_a_run(copy: Copy) -> None:
@@ -256,6 +261,11 @@ def test_a_store_that_never_saw_the_registration(
     assert not problems(verified(str(elsewhere)))
     elsewhere.write_bytes(data.replace(b"Does Q4 recover?", b"Does Q9 recover?"))
     assert "record: the store holds no run of this registration" in problems(verified(str(elsewhere)))
+
+
+def test_too_few_digits_name_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", name[:6]]) == 2
+    assert "give r- and at least 6 digits" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("use", ["r-ffffffffffff", "nowhere.json"])

@@ -25,7 +25,7 @@ from qfr.registration.differences import (
 )
 from qfr.registration.markdown import markdown
 from qfr.registration.reading import is_id, read_record
-from qfr.registration.record import ID_DIGITS, Record, digest_of, id_of
+from qfr.registration.record import FEWEST_DIGITS, ID_DIGITS, Record, digest_of, id_of
 
 FOLDER = "registrations"
 
@@ -198,9 +198,11 @@ def record_files() -> list[Path]:
 def unknown(use: str, stored: Sequence[str]) -> RegistrationError:
     """There is no such registration; `stored` are the ids that the store holds."""
     ids = dict.fromkeys([*(path.stem for path in record_files()), *stored])
+    known = f"known: {', '.join(list(ids)[:8])}" if ids else "make one: the same command, mode=register"
+    short = any(one.startswith(use) for one in ids)
     return RegistrationError(
         f"there is no registration {use}" + did_you_mean(use, ids),
-        hint=f"known: {', '.join(list(ids)[:8])}" if ids else "make one: the same command, mode=register",
+        hint=f"give r- and at least {FEWEST_DIGITS} digits; {known}" if short else known,
     )
 
 
