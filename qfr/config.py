@@ -1,4 +1,4 @@
-"""One plain dataclass per configuration group, and the ids that follow from them.
+"""One plain dataclass per configuration group.
 
 The classes carry no defaults: each default stands once, in YAML under `conf/`. They are filled and checked
 as a closed schema by the front door, and are plain Python afterwards. Every field says whether it is part of
@@ -7,91 +7,28 @@ a cell's identity (`identity()` or `aside()`); `qfr.identity` turns the marked f
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any
+from dataclasses import dataclass
 
+from qfr.asides import RegistrationConfig as RegistrationConfig
+from qfr.asides import ReportConfig as ReportConfig
+from qfr.asides import TrackingConfig as TrackingConfig
+from qfr.choices import PRESET_BITS as PRESET_BITS
+from qfr.choices import EngineKind as EngineKind
+from qfr.choices import ExecutorKind as ExecutorKind
+from qfr.choices import Gate as Gate
+from qfr.choices import Mode as Mode
+from qfr.choices import Traces as Traces
+from qfr.choices import (
+    aside,
+    check_among,
+    check_at_least,
+    check_digest,
+    check_name,
+    check_preset,
+    identity,
+)
 from qfr.errors import ConfigError, did_you_mean
 from qfr.records import FaultKind, Policy
-
-
-def identity() -> Any:
-    """Mark a field that changes what an episode can look like."""
-    return field(metadata={"identity": True})
-
-
-def aside() -> Any:
-    """Mark a field that cannot change an episode's bytes (names, places, presentation)."""
-    return field(metadata={"identity": False})
-
-
-class Mode(StrEnum):
-    """What the front door does with the grid."""
-
-    run = "run"
-    plan = "plan"
-    register = "register"
-
-
-class EngineKind(StrEnum):
-    """Which engine plays."""
-
-    llama_cpp = "llama_cpp"
-    scripted = "scripted"
-
-
-class ExecutorKind(StrEnum):
-    """How the executor treats turns that are not strict."""
-
-    tolerant = "tolerant"
-    strict_feedback = "strict_feedback"
-
-
-class Gate(StrEnum):
-    """On which tasks fault episodes run."""
-
-    certified = "certified"
-    none = "none"
-
-
-class Traces(StrEnum):
-    """Which episodes are sent to MLflow as traces."""
-
-    none = "none"
-    failures = "failures"
-    all = "all"
-
-
-# Nominal bits per weight of llama.cpp's presets (its quantize tool's own table for Llama-3.1-8B, rounded).
-# Used to order levels, never to compute; the file's real tensor types are recorded with every run.
-PRESET_BITS: dict[str, float] = {
-    "F32": 32.0, "BF16": 16.0, "F16": 16.0, "Q8_0": 8.5, "Q6_K": 6.56, "Q5_1": 6.0, "Q5_K_M": 5.7,
-    "Q5_K_S": 5.57, "Q5_0": 5.5, "Q4_1": 5.0, "Q4_K_M": 4.89, "Q4_K_S": 4.67, "Q4_0": 4.55, "IQ4_NL": 4.56,
-    "MXFP4_MOE": 4.5, "IQ4_XS": 4.32, "Q3_K_L": 4.3, "Q3_K_M": 4.0, "IQ3_M": 3.76, "Q3_K_S": 3.64,
-    "IQ3_S": 3.66, "IQ3_XS": 3.5, "IQ3_XXS": 3.25, "Q2_K": 3.16, "Q2_K_S": 2.97, "IQ2_M": 2.93,
-    "IQ2_S": 2.74, "IQ2_XS": 2.59, "IQ2_XXS": 2.38, "TQ2_0": 2.06, "IQ1_M": 2.15, "IQ1_S": 2.0, "TQ1_0": 1.69,
-}  # fmt: skip
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-
-
-def _check_name(key: str, value: str) -> None:
-    if not _NAME.fullmatch(value):
-        raise ConfigError(
-            f"{key}={value!r} is no plain name",
-            hint="use letters, digits, '_', '-', '.', '+'; no blanks, no slashes",
-        )
-
-
-def _check_at_least(key: str, value: int, low: int) -> None:
-    if value < low:
-        raise ConfigError(f"{key}={value} is too small", hint=f"use an integer of at least {low}")
-
-
-def _check_digest(key: str, value: str | None) -> None:
-    if value is not None and not re.fullmatch(r"[0-9a-f]{64}", value):
-        raise ConfigError(f"{key}={value!r} is no SHA-256", hint="64 lower-case hexadecimal digits, or null")
 
 
 @dataclass
@@ -106,7 +43,7 @@ class FileConfig:
     # Published size.
 
     def __post_init__(self) -> None:
-        _check_digest("model.files.*.sha256", self.sha256)
+        check_digest("model.files.*.sha256", self.sha256)
 
 
 @dataclass
@@ -138,7 +75,7 @@ class ModelConfig:
     license: str | None = aside()
 
     def __post_init__(self) -> None:
-        _check_name("model.name", self.name)
+        check_name("model.name", self.name)
         if self.path is not None and self.base is not None:
             raise ConfigError(
                 "model.path and model.base are both set",
@@ -162,12 +99,7 @@ class QuantConfig:
 
     def __post_init__(self) -> None:
         self.preset = self.preset.upper()
-        if self.preset not in PRESET_BITS:
-            raise ConfigError(
-                f"quant.preset={self.preset!r} is no preset of llama.cpp"
-                + did_you_mean(self.preset, PRESET_BITS),
-                hint="one of " + ", ".join(PRESET_BITS),
-            )
+        check_preset("quant.preset", self.preset)
 
 
 @dataclass
@@ -181,8 +113,8 @@ class PromptConfig:
     # Pinned digest; null = not pinned.
 
     def __post_init__(self) -> None:
-        _check_name("prompt.name", self.name)
-        _check_digest("prompt.sha256", self.sha256)
+        check_name("prompt.name", self.name)
+        check_digest("prompt.sha256", self.sha256)
 
 
 @dataclass
@@ -219,11 +151,11 @@ class SuiteConfig:
     # Fault episodes on certified tasks only, or on all.
 
     def __post_init__(self) -> None:
-        _check_name("suite.name", self.name)
-        _check_at_least("suite.step_budget", self.step_budget, 1)
-        _check_at_least("suite.error_budget", self.error_budget, 0)
+        check_name("suite.name", self.name)
+        check_at_least("suite.step_budget", self.step_budget, 1)
+        check_at_least("suite.error_budget", self.error_budget, 0)
         for family, count in self.families.items():
-            _check_at_least(f"suite.families.{family}", count, 0)
+            check_at_least(f"suite.families.{family}", count, 0)
         if sum(self.families.values()) == 0:
             raise ConfigError("the suite has no tasks", where="suite.families", hint="give a family a count")
 
@@ -237,7 +169,7 @@ class ExecutorConfig:
     # Generated tokens per turn at most.
 
     def __post_init__(self) -> None:
-        _check_at_least("executor.max_tokens", self.max_tokens, 1)
+        check_at_least("executor.max_tokens", self.max_tokens, 1)
 
 
 @dataclass
@@ -249,7 +181,7 @@ class ScorerConfig:
     # EP: calls of the dead tool before a report counts as correct.
 
     def __post_init__(self) -> None:
-        _check_at_least("scorer.ep_min_calls", self.ep_min_calls, 1)
+        check_at_least("scorer.ep_min_calls", self.ep_min_calls, 1)
 
 
 @dataclass
@@ -287,80 +219,16 @@ class EngineConfig:
             ("n_threads_batch", 1),
             ("streams", 1),
         ):
-            _check_at_least(f"engine.{key}", getattr(self, key), low)
+            check_at_least(f"engine.{key}", getattr(self, key), low)
         if self.n_ctx is not None:
-            _check_at_least("engine.n_ctx", self.n_ctx, 64)
+            check_at_least("engine.n_ctx", self.n_ctx, 64)
         if self.n_ubatch > self.n_batch:
             raise ConfigError(f"engine.n_ubatch={self.n_ubatch} is larger than engine.n_batch={self.n_batch}")
         if self.streams != 1:
             raise ConfigError(
                 f"engine.streams={self.streams} is not available yet", hint="use engine.streams=1"
             )
-        if self.split_mode not in ("none", "layer", "row"):
-            raise ConfigError(
-                f"engine.split_mode={self.split_mode!r}"
-                + did_you_mean(self.split_mode, ("none", "layer", "row")),
-                hint="one of none, layer, row",
-            )
-
-
-@dataclass
-class TrackingConfig:
-    """Where runs are logged. Not part of a cell."""
-
-    uri: str | None = aside()
-    # null = SQLite under `root`.
-    root: str = aside()
-    # Folder of the store, the journals and derived files.
-    experiment: str = aside()
-    traces: Traces = aside()
-
-
-@dataclass
-class ReportConfig:
-    """The report written at the end of a sweep. Not part of a cell."""
-
-    resamples: int = aside()
-    seed: int = aside()
-    vary: str = aside()
-    # Axis whose levels are contrasted.
-    method: str = aside()
-    # Of the bootstrap: exact (no resampling noise, no seed) or montecarlo (the paper's).
-    out: str | None = aside()
-    margin: float = aside()
-    # Of equivalence, in points.
-    transcripts: int = aside()
-    # Episodes whose transcripts go on the page, at most; 0 = none.
-    family: list[dict[str, str]] = aside()
-    # The declared family of contrasts: one selector per entry, field to values; empty = not declared.
-    groups: str = aside()
-    # Named groups of presets, "high=q8_0,q6_k;low=q4_k_m,q3_k_m"; empty = none.
-    against: str | None = aside()
-    # Published results to set the report beside: hu2026.
-
-    def __post_init__(self) -> None:
-        _check_at_least("report.resamples", self.resamples, 100)
-        _check_at_least("report.transcripts", self.transcripts, 0)
-        if not 0 < self.margin <= 100:
-            raise ConfigError(
-                f"report.margin is {self.margin}", hint="the margin of equivalence is in points, 0 to 100"
-            )
-
-
-@dataclass
-class RegistrationConfig:
-    """Freezing a grid before it runs, and running what was frozen. Not part of a cell."""
-
-    title: str | None = aside()
-    # mode=register: what the registration is called.
-    hypotheses: str | None = aside()
-    # mode=register: file with the hypotheses, frozen word for word.
-    allow_dirty: bool = aside()
-    # mode=register: accept code that is not committed; the difference is frozen too.
-    use: str | None = aside()
-    # Run under a registration: r-<digest prefix>, or its JSON file.
-    deviation: str | None = aside()
-    # With `use`: why something differs from what was frozen; stored with the runs and shown.
+        check_among("engine.split_mode", self.split_mode, ("none", "layer", "row"))
 
 
 @dataclass

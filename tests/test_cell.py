@@ -11,6 +11,7 @@ import pytest
 from qfr.canonical import canonical, read_json
 from qfr.cell import Track, certified, most_episodes, walk
 from qfr.config import ExecutorKind, Gate
+from qfr.engine.scripted import Policy as Script
 from qfr.engine.scripted import ScriptedEngine
 from qfr.episode import Episodes, Rules
 from qfr.errors import EngineError
@@ -77,7 +78,7 @@ def turn(tool: str, **arguments: object) -> str:
     return json.dumps({"tool": tool, "arguments": arguments})
 
 
-def agent(attempts: int, requery: bool = False) -> object:
+def agent(attempts: int, requery: bool = False) -> Script:
     """Follows the path, calls an erring tool `attempts` times, and re-asks a wrong echo where `requery`."""
 
     def policy(system: str, task: str, past: Transcript) -> str:
@@ -105,9 +106,9 @@ def agent(attempts: int, requery: bool = False) -> object:
 
 
 def play(
-    policy: object, kinds: tuple[FaultKind, ...], gate: Gate = Gate.certified, done: int = 0
+    policy: Script, kinds: tuple[FaultKind, ...], gate: Gate = Gate.certified, done: int = 0
 ) -> dict[str, list[Episode]]:
-    engine = ScriptedEngine(policy)  # type: ignore[arg-type]
+    engine = ScriptedEngine(policy)
     rules = Rules(ExecutorKind.tolerant, 12, 10, 160, "down", "It is down.", 0)
     episodes = Episodes(engine, Rooms(), "You find seats.", rules)
     found: dict[str, list[Episode]] = {kind: [] for kind in ("none", *kinds)}

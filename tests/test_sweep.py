@@ -11,12 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tiny_models import TinyModel, write_model
 
+from qfr.config import CellConfig
 from qfr.front import job
 from qfr.front.models import compose_cell
 from qfr.front.outcomes import Status
@@ -134,9 +135,9 @@ def test_a_termination_leaves_killed_runs_that_resume(tmp_path: Path) -> None:
     assert "resumes after" in done.stderr
 
 
-def _wait_for(condition: object, seconds: float = 60.0) -> None:
+def _wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
+    while not condition():
         assert time.monotonic() < end, "it never happened"
         time.sleep(0.05)
 
@@ -144,7 +145,7 @@ def _wait_for(condition: object, seconds: float = 60.0) -> None:
 # --- the real engine, with a tiny random model -----------------------------------------------------
 
 
-def tiny_cell(folder: Path, model: Path, *more: str):  # type: ignore[no-untyped-def]
+def tiny_cell(folder: Path, model: Path, *more: str) -> CellConfig:
     return compose_cell(
         "model=local",
         f'model.path="{model}"',
@@ -173,7 +174,9 @@ def stored(store: Store, outcome: job.JobOutcome) -> list[bytes]:
     return [log_bytes(read_finished(store, found[cell.cell_id])) for cell in outcome.cells]
 
 
-def test_ungated_faults_run_and_resume_byte_for_byte(tiny: Path, tmp_path: Path, make_store) -> None:  # type: ignore[no-untyped-def]
+def test_ungated_faults_run_and_resume_byte_for_byte(
+    tiny: Path, tmp_path: Path, make_store: Callable[..., Store]
+) -> None:
     """A resumed walk, the walk that was never interrupted, and one with every fault kind apart agree."""
     one = make_store("a/mlruns".replace("/", "_"))
     cell = tiny_cell(tmp_path, tiny, "suite.gate=none", "walk=[et,it,ep]", f"tracking.root={one.root}")
@@ -199,7 +202,9 @@ def test_ungated_faults_run_and_resume_byte_for_byte(tiny: Path, tmp_path: Path,
     assert stored(three, job.JobOutcome((outcome.cells[0], *reversed(parts)))) == expected
 
 
-def test_an_aborted_engine_costs_one_cell(tiny: Path, tmp_path: Path, make_store) -> None:  # type: ignore[no-untyped-def]
+def test_an_aborted_engine_costs_one_cell(
+    tiny: Path, tmp_path: Path, make_store: Callable[..., Store]
+) -> None:
     store = make_store()
     slow = ("suite.families={base:400}", "suite.step_budget=12", f"tracking.root={store.root}")
     killer = threading.Thread(target=_abort_worker_of, args=(os.getpid(), store.root / "journal"))

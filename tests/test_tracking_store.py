@@ -173,7 +173,7 @@ def test_a_root_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
-        ("file:///tmp/mlruns", "gave up its file store"),
+        ("file:///somewhere/mlruns", "gave up its file store"),
         ("./mlruns", "gave up its file store"),
         ("postgers://u:hunter22@h/db", "did you mean 'postgresql'"),
         ("sqlite://", "no database file"),
