@@ -20,7 +20,7 @@ from tiny_models import TinyModel, write_model
 from qfr.config import CellConfig
 from qfr.front import job
 from qfr.front.models import compose_cell
-from qfr.front.outcomes import Status
+from qfr.front.outcomes import JobOutcome, Status
 from qfr.journal import Journal
 from qfr.tracking.cells import read_finished
 from qfr.tracking.reader import read_cells
@@ -167,7 +167,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def stored(store: Store, outcome: job.JobOutcome) -> list[bytes]:
+def stored(store: Store, outcome: JobOutcome) -> list[bytes]:
     from qfr.journal import log_bytes
 
     found = find_finished(store, [cell.cell_id for cell in outcome.cells])
@@ -199,7 +199,7 @@ def test_ungated_faults_run_and_resume_byte_for_byte(
     for kind in ("ep", "it", "et"):
         cell = tiny_cell(tmp_path, tiny, "suite.gate=none", f"fault={kind}", f"tracking.root={three.root}")
         parts.append(job.run_job(cell).cells[-1])
-    assert stored(three, job.JobOutcome((outcome.cells[0], *reversed(parts)))) == expected
+    assert stored(three, JobOutcome((outcome.cells[0], *reversed(parts)))) == expected
 
 
 def test_an_aborted_engine_costs_one_cell(
