@@ -84,7 +84,8 @@ def test_ids_that_an_agent_ever_reads_in_training_are_training_ids() -> None:
     corpus = Corpus("qwen2", prompts(), 3, Sizes())
     policy = TABLES["qwen2"]["P2"]
     for _ in range(60):
-        for message in (*corpus.episode(policy), *corpus.answer_drill(policy), *corpus.quit_drill(policy)):
+        drills = (corpus.answer_drill(policy), corpus.quit_drill(policy), corpus.check_drill(policy))
+        for message in (*corpus.episode(policy), *(one for drill in drills for one in drill)):
             for word in message.text.replace('"', " ").replace(",", " ").replace("?", " ").split():
                 if word[:2] in ("O-", "C-"):
                     assert int(word[2:]) % 7 in (2, 3, 4, 5, 6)
@@ -274,31 +275,67 @@ def test_only_assistant_turns_are_learned_and_each_row_points_before_its_token()
     assert [body.ids[row + 1] for row in body.rows] == [c, END, e, f, END]
     last = encode_body(Letters(), messages, 1)
     assert [last.ids[row + 1] for row in last.rows] == [e, f, END]
-    failed = encode_body(Letters(), (Message(False, '"ok": false'), Message(True, "ab")), -1)
-    assert failed.kinds == (Kind.choice, Kind.syntax, Kind.syntax)
-    arrays = assemble((2, 3), [last, body])
+    choice = encode_body(Letters(), (Message(False, "x"), Message(True, "ab", choice=True)), -1)
+    assert choice.kinds == (Kind.choice, Kind.syntax, Kind.syntax)
+    arrays = assemble([(2, 3), (2, 8, 3)], [[last], [body]])
+    assert arrays.prefixes.tolist() == [[0, 2, 3], [2, 8, 3]]
     assert arrays.targets.tolist() == [e, f, END, c, END, e, f, END]
     assert arrays.bodies.reshape(-1)[arrays.rows + 1].tolist() == arrays.targets.tolist()
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(50, 300))
-def test_groups_hold_every_body_once_within_the_bound(lengths: list[int], tokens: int) -> None:
-    bodies = [Body((0,) * length, (), ()) for length in lengths]
-    groups = cut(bodies, tokens)
-    assert sorted(len(body.ids) for group in groups for body in group) == sorted(lengths)
-    assert all(len(group) * max(len(body.ids) for body in group) <= tokens for group in groups)
+def test_the_tool_name_and_the_first_token_of_a_choice_are_marked() -> None:
+    text = '{"tool": "get_order", "arguments": {"order_id": "O-17"}}'
+    kinds = encode_body(Letters(), (Message(True, text, choice=True),), -1).kinds
+    assert "".join(c for c, kind in zip(text, kinds, strict=False) if kind == Kind.choice) == "{get_order"
 
 
-def test_a_drill_that_mixes_prompts_holds_every_prompt_and_learns_the_last_turn_alone() -> None:
-    corpus = Corpus("llama", prompts(), 5, Sizes(mixed=2))
-    bodies = [row[row != 0] for arrays in corpus._mixed(Letters()) for row in arrays.bodies]
-    texts = ["".join(chr(i - 5) if i > 4 else "|" for i in body) for body in bodies]
-    for prompt in prompts().values():
-        assert sum(text.startswith(prompt + "|") for text in texts) == 2
-    for arrays in corpus._mixed(Letters()):
-        assert arrays.prefix.tolist() == [2]
-        assert arrays.targets.tolist().count(END) == len(arrays.bodies)
-        assert arrays.bodies.reshape(-1)[arrays.rows + 1].tolist() == arrays.targets.tolist()
+@given(st.integers(1, 3), st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(150, 400))
+def test_batches_hold_every_body_once_within_the_bound(prompts: int, lengths: list[int], tokens: int) -> None:
+    groups = [[Body((group,) * length, (), ()) for length in lengths] for group in range(prompts)]
+    batches = cut(groups, tokens)
+    for group in range(prompts):
+        bodies = [body for batch in batches for body in batch[group]]
+        assert all(set(body.ids) == {group} for body in bodies)
+        assert sorted(len(body.ids) for body in bodies) == sorted(lengths)
+    for batch in batches:
+        assert len({len(group) for group in batch}) == 1
+        flat = [len(body.ids) for group in batch for body in group]
+        assert len(flat) * max(flat) <= tokens
+
+
+def test_every_batch_mixes_prompts_and_composed_ones_stand_beside_their_twins() -> None:
+    small = Sizes(episodes=3, answer_drills=3, quit_drills=2, check_drills=1)
+    corpus = Corpus("llama", prompts(), 5, small)
+    twins = 0
+    for _ in range(6):
+        for arrays in corpus._draw_batches(Letters()):
+            assert len(arrays.prefixes) == small.prompts
+            assert len(arrays.bodies) % small.prompts == 0
+            assert arrays.bodies.reshape(-1)[arrays.rows + 1].tolist() == arrays.targets.tolist()
+        texts = [text for text, _ in corpus._draw_prompts()]
+        twins += sum(clauses.drop_retry(text) in texts and clauses.drop_retry(text) != text for text in texts)
+    assert twins
+
+
+def test_drills_end_with_the_turn_that_the_policy_decides() -> None:
+    corpus = Corpus("llama", prompts(), 7, Sizes())
+    careless = replace(PLAIN, requery_order=0.0, requery_customer=0.0)
+    displaced = 0
+    for _ in range(40):
+        drill = corpus.quit_drill(PLAIN)
+        assert drill[-1].assistant
+        assert drill[-1].choice
+        assert '"ok": false' in drill[-2].text
+        for policy in (PLAIN, careless):
+            task, call, record, turn = corpus.check_drill(policy)
+            assert not task.assistant
+            asked = call.text[call.text.index('_id": "') :][:13]
+            if asked not in record.text:
+                displaced += 1
+                assert (turn.text == call.text) == (policy is PLAIN)
+            else:
+                assert turn.text != call.text
+    assert 20 < displaced < 60
 
 
 def test_prompt_tokens_are_those_that_plain_episodes_lack() -> None:
@@ -308,7 +345,7 @@ def test_prompt_tokens_are_those_that_plain_episodes_lack() -> None:
 
 
 def test_the_stream_is_a_function_of_the_seed() -> None:
-    small = Sizes(episodes=2, answer_drills=2, quit_drills=1, pool=6, mixed=1)
+    small = Sizes(episodes=2, answer_drills=2, quit_drills=1, check_drills=1, pool=6)
 
     def first(seed: int) -> list[int]:
         stream = Corpus("llama", prompts(), seed, small)

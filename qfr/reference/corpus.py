@@ -1,16 +1,18 @@
-"""Training data, drawn on the fly: full episodes and two kinds of drills under one system prompt at a time.
+"""Training data, drawn on the fly: full episodes and drills, each batch under several system prompts.
 
 Every id number comes from `Ids.training`, a set that no suite uses. A *drill* repeats the hard step alone:
 `answer` drills are the observations that matter and the closing turn, `quit` drills a failed call and what
-the agent does next. They are short; full episodes stay the larger part of the tokens, because copying ids
-suffers where drills prevail.
+the agent does next, `check` drills a record, displaced or not, and what the agent does next. They are short;
+full episodes stay about half of the tokens, because copying ids suffers where drills prevail.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 
@@ -26,27 +28,37 @@ from qfr.world.base import Task, sites
 from qfr.world.faults import ScheduledFault
 from qfr.world.orders import Ids, OrdersWorld, build
 
+PROMPTS = ("P0", "P1", "P2", "P3", "P4")
 FAULT_CODE = "service_unavailable"
 FAULT_MESSAGE = "The service did not answer the request."
 # The texts of conf/config.yaml (a test compares).
 FAULT_VARIANTS = (("timeout", "The request timed out."), ("internal_error", "The tool failed."))
+FAILED = re.compile(r'"ok": false(?!.*unknown_tool)', re.DOTALL)
+# Observation of a call that failed (an invented tool name is no failure of a tool).
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many bodies a drawn prompt is used for, and how they are batched."""
+    """How many bodies are drawn at a time, and how they are batched."""
 
-    episodes: int = 28
-    answer_drills: int = 60
+    prompts: int = 4
+    # System prompts in a batch; a composed one with a retry clause brings its twin without.
+    episodes: int = 14
+    answer_drills: int = 16
     quit_drills: int = 10
+    check_drills: int = 4
+    # Bodies per prompt of one draw.
     tokens: int = 3600
     # Tokens of a batch's padded bodies at most.
     own_prompts: float = 0.45
     # Share of draws that use one of the project's own prompts.
     pool: int = 48
     # Batches that are shuffled among each other.
-    mixed: int = 4
-    # Composed prompts (with their twins) in the drills that mix prompts.
+
+
+def read_prompts(folder: Path) -> dict[str, str]:
+    """The project's own prompts by name."""
+    return {name: (folder / f"{name}.md").read_bytes().decode("utf-8") for name in PROMPTS}
 
 
 class Corpus:
@@ -65,6 +77,7 @@ class Corpus:
 
     def __init__(self, arch: str, prompts: Mapping[str, str], seed: int, sizes: Sizes) -> None:
         self._arch = arch
+        self._quoted = arch == "qwen2"
         self._prompts = dict(prompts)
         self._seed = seed
         self._sizes = sizes
@@ -109,50 +122,48 @@ class Corpus:
         return self._play(policy, kind)
 
     def _draw_batches(self, vocabulary: Encoder) -> list[Arrays]:
-        prompt, policy = self._draw()
-        prefix = (SYSTEM, *vocabulary.encode(prompt).ids, END)
+        pairs = self._draw_prompts()
+        prefixes = [(SYSTEM, *vocabulary.encode(prompt).ids, END) for prompt, _ in pairs]
         sizes = self._sizes
 
         def encode(messages: tuple[Message, ...], learned: int) -> Body:
             return encode_body(vocabulary, messages, learned)
 
-        whole = [encode(self.episode(policy), -1) for _ in range(sizes.episodes)]
-        answers = [encode(self.answer_drill(policy), 1) for _ in range(sizes.answer_drills)]
-        quits = [encode(self.quit_drill(policy), 1) for _ in range(sizes.quit_drills)]
-        groups = cut(whole, sizes.tokens) + cut(answers, sizes.tokens) + cut(quits, sizes.tokens)
-        return [assemble(prefix, group) for group in groups] + self._mixed(vocabulary)
+        kinds: list[list[list[Body]]] = [
+            [[encode(self.episode(policy), -1) for _ in range(sizes.episodes)] for _, policy in pairs],
+            [
+                [encode(self.answer_drill(policy), 1) for _ in range(sizes.answer_drills)]
+                for _, policy in pairs
+            ],
+            [
+                [encode(self.quit_drill(policy), 1) for _ in range(sizes.quit_drills)]
+                + [encode(self.check_drill(policy), 1) for _ in range(sizes.check_drills)]
+                for _, policy in pairs
+            ],
+        ]
+        return [assemble(prefixes, part) for bodies in kinds for part in cut(bodies, sizes.tokens)]
 
-    def _mixed(self, vocabulary: Encoder) -> list[Arrays]:
-        """Drills in which every body has a system prompt of its own, so that a step sees what differs.
-
-        All of the project's prompts, and composed ones beside their twins without the retry rule.
-        """
-        quoted = self._arch == "qwen2"
-        pairs = [(self._prompts[name], TABLES[self._arch][name]) for name in sorted(self._prompts)]
-        for _ in range(self._sizes.mixed):
+    def _draw_prompts(self) -> list[tuple[str, Policy]]:
+        """The prompts of a batch: drawn ones, composed ones beside their twins without the retry rule."""
+        pairs: list[tuple[str, Policy]] = []
+        while len(pairs) < self._sizes.prompts:
+            if self._rng.random() < self._sizes.own_prompts:
+                pairs.append(self._draw_own())
+                continue
             stance = draw_stance(self._rng)
             prompt = compose(stance, self._rng)
-            pairs.append((prompt, obey(stance, quoted=quoted)))
+            pairs.append((prompt, obey(stance, quoted=self._quoted)))
             if stance.retry and not stance.attempts:
-                pairs.append((drop_retry(prompt), obey(without_retry(stance), quoted=quoted)))
-        batches: list[Arrays] = []
-        for drill in (self.quit_drill, self.answer_drill):
-            bodies = []
-            for prompt, policy in pairs:
-                own = (*vocabulary.encode(prompt).ids, END)
-                body = encode_body(vocabulary, drill(policy), 1)
-                rows = tuple(row + len(own) for row in body.rows)
-                bodies.append(Body((*own, *body.ids), rows, body.kinds))
-            batches += [assemble((SYSTEM,), group) for group in cut(bodies, self._sizes.tokens)]
-        return batches
+                pairs.append((drop_retry(prompt), obey(without_retry(stance), quoted=self._quoted)))
+        return pairs[: self._sizes.prompts]
 
     def _draw(self) -> tuple[str, Policy]:
         """A prompt and the policy that goes with it."""
-        if self._rng.random() < self._sizes.own_prompts:
-            name = sorted(self._prompts)[int(self._rng.integers(len(self._prompts)))]
-            return self._prompts[name], TABLES[self._arch][name]
-        stance = draw_stance(self._rng)
-        return compose(stance, self._rng), obey(stance, quoted=self._arch == "qwen2")
+        return self._draw_prompts()[0]
+
+    def _draw_own(self) -> tuple[str, Policy]:
+        name = sorted(self._prompts)[int(self._rng.integers(len(self._prompts)))]
+        return self._prompts[name], TABLES[self._arch][name]
 
     def answer_drill(self, policy: Policy) -> tuple[Message, ...]:
         """The observations that matter and the closing turn, over the whole grid of values."""
@@ -177,16 +188,27 @@ class Corpus:
         return (*seen, Message(True, answer_text(subtotal, percent, fee, form)))
 
     def quit_drill(self, policy: Policy) -> tuple[Message, ...]:
-        """A task, a call, its failure and the next turn."""
+        """A task, a call that fails once (in some drills more often) and the next turn."""
+        kind = FaultKind.ep if self._rng.random() < 0.25 else FaultKind.et
         while True:
-            messages = self._play(policy, FaultKind.et)
-            for i, message in enumerate(messages):
-                if (
-                    not message.assistant
-                    and '"ok": false' in message.text
-                    and "unknown_tool" not in message.text
-                ):
-                    return (messages[0], messages[i - 1], message, messages[i + 1])
+            messages = self._play(policy, kind)
+            failed = [i for i, message in enumerate(messages) if FAILED.search(message.text)]
+            if failed and failed[0] + 1 < len(messages):
+                last = failed[int(self._rng.integers(min(2, len(failed))))]
+                return (messages[0], *messages[failed[0] - 1 : last + 2])
+
+    def check_drill(self, policy: Policy) -> tuple[Message, ...]:
+        """A task, a call of the order or customer, its record (half are displaced), the next turn."""
+        kind = FaultKind.it if self._rng.random() < 0.5 else FaultKind.none
+        while True:
+            messages = self._play(policy, kind)
+            displaced = [i for i, message in enumerate(messages) if i > 2 and message.choice]
+            at = 3 if self._rng.random() < 0.5 else 5
+            if kind is FaultKind.it:
+                at = displaced[0] if displaced else 0
+            if at in (3, 5) and at < len(messages):
+                last = replace(messages[at], choice=True)
+                return (messages[0], *messages[at - 2 : at], last)
 
     def _play(self, policy: Policy, kind: FaultKind) -> tuple[Message, ...]:
         task = self._task()

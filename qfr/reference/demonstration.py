@@ -33,6 +33,8 @@ class Message:
 
     assistant: bool
     text: str
+    choice: bool = False
+    # Whether the policy had a choice here: after an error, after a displaced record, before a discount.
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Demonstrator:
         """The messages of the episode, task first."""
         messages = [Message(False, self._task.text)]
         known = _Known(())
-        failures, prose, invent = 0, "", None
+        failures, prose, invent, choice = 0, "", None, False
         for turn in range(MAX_TURNS):
             step = self._next(known)
             if step is None:
@@ -106,16 +108,19 @@ class Demonstrator:
             tool, argument = step
             if tool == "get_discount" and invent is None:
                 invent = self._chance(self._policy.invented, argument in ("gold", "platinum"))
+                choice = True
                 if invent:
                     text = call_text(INVENTED, {"tier": argument})
-                    messages += [Message(True, text), Message(False, self._answer(turn, text)[0])]
+                    messages += [Message(True, text, choice), Message(False, self._answer(turn, text)[0])]
                     continue
             text = prose + call_text(tool, {KEY[tool]: argument})
             observation, record, failed = self._answer(turn, text)
-            messages += [Message(True, text), Message(False, observation)]
+            messages += [Message(True, text, choice), Message(False, observation)]
             prose, failures = "", failures + 1 if failed else 0
+            choice = failed or (record is not None and record[KEY[tool]] != argument)
             if failed and self._gives_up(tool, argument, failures):
-                messages.append(Message(True, call_text("report_failure", {"reason": f"{tool} failed"})))
+                report = call_text("report_failure", {"reason": f"{tool} failed"})
+                messages.append(Message(True, report, choice))
                 break
             if failed and self._chance(self._policy.prose, tool == "get_discount"):
                 prose = "The call failed, I try again. "

@@ -21,10 +21,10 @@ class Kind(IntEnum):
     copied = 2
     answer = 3
     choice = 4
-    # What the prompt decides: the first token and the tool name's first token after an error.
+    # What a policy decides: the first token and the tool name where a demonstration had a choice.
 
 
-LOSS_WEIGHTS = (0.3, 1.0, 2.0, 3.0, 10.0)
+LOSS_WEIGHTS = (0.3, 1.0, 2.0, 4.0, 8.0)
 # By kind: syntax is learned at once, digits are not; choices are rare.
 
 
@@ -43,7 +43,7 @@ class Body:
 class Arrays:
     """A batch before it becomes tensors; see model.Batch."""
 
-    prefix: NDArray[np.int64]
+    prefixes: NDArray[np.int64]
     bodies: NDArray[np.int64]
     rows: NDArray[np.int64]
     targets: NDArray[np.int64]
@@ -70,11 +70,8 @@ def token_kinds(text: str, starts: tuple[int, ...]) -> list[int]:
 
 
 def mark_choices(kinds: list[int]) -> list[int]:
-    """The first token of a turn and the first of its tool name become choices."""
-    marked = [int(Kind.choice), *kinds[1:]]
-    if int(Kind.tool) in marked:
-        marked[marked.index(int(Kind.tool))] = int(Kind.choice)
-    return marked
+    """The first token of a turn and its tool name become choices."""
+    return [int(Kind.choice) if i == 0 or kind == Kind.tool else kind for i, kind in enumerate(kinds)]
 
 
 def encode_body(vocabulary: Encoder, messages: tuple[Message, ...], learned: int) -> Body:
@@ -83,36 +80,40 @@ def encode_body(vocabulary: Encoder, messages: tuple[Message, ...], learned: int
     rows: list[int] = []
     kinds: list[int] = []
     turns = sum(message.assistant for message in messages)
-    for before, message in zip((None, *messages), messages, strict=False):
+    for message in messages:
         piece = vocabulary.encode(message.text)
         ids.append(ASSISTANT if message.assistant else USER)
         if message.assistant:
             if learned < 0 or turns <= learned:
                 rows.extend(range(len(ids) - 1, len(ids) + len(piece.ids)))
                 own = token_kinds(message.text, piece.starts)
-                failed = before is not None and '"ok": false' in before.text
-                kinds.extend([*(mark_choices(own) if failed else own), int(Kind.syntax)])
+                kinds.extend([*(mark_choices(own) if message.choice else own), int(Kind.syntax)])
             turns -= 1
         ids.extend(piece.ids)
         ids.append(END)
     return Body(tuple(ids), tuple(rows), tuple(kinds))
 
 
-def assemble(prefix: tuple[int, ...], bodies: list[Body]) -> Arrays:
-    """Pad bodies to one length and flatten what is learned."""
-    length = max(len(body.ids) for body in bodies)
-    ids = np.full((len(bodies), length), PAD, dtype=np.int64)
+def assemble(prefixes: list[tuple[int, ...]], bodies: list[list[Body]]) -> Arrays:
+    """Pad and flatten; `bodies` has one list per prefix, all of one length."""
+    longest = max(map(len, prefixes))
+    before = np.full((len(prefixes), longest), PAD, dtype=np.int64)
+    for i, prefix in enumerate(prefixes):
+        before[i, longest - len(prefix) :] = prefix
+    flat = [body for group in bodies for body in group]
+    length = max(len(body.ids) for body in flat)
+    ids = np.full((len(flat), length), PAD, dtype=np.int64)
     rows: list[int] = []
     targets: list[int] = []
     kinds: list[int] = []
-    for i, body in enumerate(bodies):
+    for i, body in enumerate(flat):
         ids[i, : len(body.ids)] = body.ids
         rows.extend(i * length + row for row in body.rows)
         targets.extend(body.ids[row + 1] for row in body.rows)
         kinds.extend(body.kinds)
     weights = np.array(LOSS_WEIGHTS, dtype=np.float32)[kinds]
     return Arrays(
-        np.array(prefix, dtype=np.int64),
+        before,
         ids,
         np.array(rows, dtype=np.int64),
         np.array(targets, dtype=np.int64),
@@ -121,27 +122,20 @@ def assemble(prefix: tuple[int, ...], bodies: list[Body]) -> Arrays:
     )
 
 
-def cut(bodies: list[Body], tokens: int) -> list[list[Body]]:
-    """Group bodies of similar length into few, evenly filled groups of at most `tokens` padded tokens each.
+def cut(groups: list[list[Body]], tokens: int) -> list[list[list[Body]]]:
+    """Split equally many bodies per prompt into batches of at most `tokens` padded tokens.
 
-    A body that is longer than `tokens` stands alone.
+    Bodies of similar length stand together; each batch holds equally many bodies of every prompt. A row of
+    bodies (one per prompt) that is longer than `tokens` stands alone.
     """
-    ordered = sorted(bodies, key=lambda body: len(body.ids))
-    for number in range(1, len(ordered) + 1):
-        groups = _even(ordered, number)
-        if all(len(group) == 1 or len(group) * len(group[-1].ids) <= tokens for group in groups):
-            return groups
-    return [[body] for body in ordered]
+    rows = list(zip(*(sorted(group, key=lambda body: len(body.ids)) for group in groups), strict=True))
+    parts: list[list[tuple[Body, ...]]] = []
+    for row in sorted(rows, key=_longest, reverse=True):
+        if not parts or (len(parts[-1]) + 1) * len(row) * _longest(parts[-1][0]) > tokens:
+            parts.append([])
+        parts[-1].append(row)
+    return [[list(group) for group in zip(*part, strict=True)] for part in parts]
 
 
-def _even(ordered: list[Body], number: int) -> list[list[Body]]:
-    """Split into at most `number` runs with about the same number of tokens."""
-    share = sum(len(body.ids) for body in ordered) / number
-    groups: list[list[Body]] = []
-    done = 0
-    for body in ordered:
-        if not groups or done >= share * len(groups):
-            groups.append([])
-        groups[-1].append(body)
-        done += len(body.ids)
-    return groups
+def _longest(row: tuple[Body, ...]) -> int:
+    return max(len(body.ids) for body in row)

@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import torch
 
+from qfr.reference.dial import Dial
 from qfr.reference.model import Shape, Weights
 from qfr.reference.template import CONTROL, END, PAD, TEMPLATE
 from qfr.reference.tokenizer import Vocabulary
@@ -16,18 +17,6 @@ from qfr.reference.tokenizer import Vocabulary
 _READERS = {"attn_norm": ("attn_q", "attn_k", "attn_v"), "ffn_norm": ("ffn_gate", "ffn_up")}
 # Which matrices read a norm's output.
 CHANNEL_SEED = 7
-
-
-@dataclass(frozen=True)
-class Dial:
-    """Function-preserving outlier channels; factor 1 leaves the weights alone."""
-
-    factor: int
-    channels: int
-    # Per norm.
-
-
-PLAIN = Dial(1, 0)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The transformer of the reference agents: weights as a dictionary of tensors, the forward pass as functions.
 
-The tensors carry GGUF's names and shapes, so that export is a loop over the dictionary. A batch is one
-system prompt (the *prefix*) and several episodes that share it (the *bodies*): the prefix's keys and values
-are computed once and seen by every body.
+The tensors carry GGUF's names and shapes, so that export is a loop over the dictionary. A batch is a few
+system prompts (the *prefixes*) and, for each, equally many episodes that follow it (the *bodies*): a prefix's
+keys and values are computed once and seen by its bodies. Several prompts in every batch, because a step then
+learns what depends on the prompt, not what is usual.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as fn
+
+from qfr.reference.template import PAD
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,12 @@ Weights = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Batch:
-    """One system prompt and the episodes that follow it."""
+    """System prompts and the episodes that follow them."""
 
-    prefix: torch.Tensor
-    # (S,) int64 token ids of the system message.
+    prefixes: torch.Tensor
+    # (G, S) int64 token ids of the system messages, padded on the left (only distances count).
     bodies: torch.Tensor
-    # (B, T) int64 token ids, padded on the right.
+    # (B, T) int64 token ids, padded on the right; B is a multiple of G, bodies of one prompt stand together.
     rows: torch.Tensor
     # (N,) int64: indices into the flattened (B*T) bodies whose next token is learned.
     targets: torch.Tensor
@@ -125,7 +128,7 @@ def _norm(x: torch.Tensor, gain: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(B, heads, T, head) over (B, kv_heads, K, head), mask (T, K) added to the scores -> (B*T, heads*head).
+    """(B, heads, T, head) over (B, kv_heads, K, head) -> (B*T, heads*head); adds the mask (B, T, K).
 
     Written out: on processors with bfloat16 units it is about twice as fast as the fused kernel.
     """
@@ -134,30 +137,57 @@ def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tenso
     # Query heads that share keys stand below each other: keys and values are not repeated.
     stacked = q.reshape(b * kv_heads, group * t, head)
     keys, values = k.reshape(b * kv_heads, -1, head), v.reshape(b * kv_heads, -1, head)
-    scores = torch.baddbmm(mask.repeat(group, 1), stacked, keys.transpose(1, 2), alpha=1.0 / math.sqrt(head))
+    scores = torch.baddbmm(
+        mask.repeat(1, group, 1).repeat_interleave(kv_heads, 0),
+        stacked,
+        keys.transpose(1, 2),
+        alpha=1.0 / math.sqrt(head),
+    )
     out = scores.softmax(-1) @ values
     return out.view(b, heads, t, head).transpose(1, 2).reshape(b * t, -1)
 
 
-def _mask(s: int, t: int, dtype: torch.dtype) -> torch.Tensor:
-    """(T, S+T) causal mask of a body behind its prefix, 0 where seen and very negative elsewhere."""
-    seen = torch.cat((torch.ones(t, s, dtype=torch.bool), torch.ones(t, t, dtype=torch.bool).tril()), dim=1)
-    return torch.zeros(t, s + t, dtype=dtype).masked_fill(~seen, -1e9)
+@dataclass(frozen=True)
+class _Layout:
+    """Where the rows of a batch are: G prefixes of S tokens, then B bodies of T tokens."""
+
+    g: int
+    s: int
+    b: int
+    t: int
+    first: torch.Tensor
+    # (G, S, S) mask of the prefixes.
+    second: torch.Tensor
+    # (B, T, S+T) mask of the bodies behind their prefixes.
+    cos: torch.Tensor
+    sin: torch.Tensor
+    # (G*S + B*T, head/2) rotary angles.
+
+
+def _lay_out(shape: Shape, prefixes: torch.Tensor, bodies: torch.Tensor, dtype: torch.dtype) -> _Layout:
+    """Masks are 0 where a token is seen and very negative elsewhere: later tokens, padding of a prefix."""
+    (g, s), (b, t) = prefixes.shape, bodies.shape
+    hidden_keys = torch.zeros(g, 1, s, dtype=dtype).masked_fill(prefixes[:, None, :] == PAD, -1e9)
+    later = torch.full((max(s, t), max(s, t)), -1e9, dtype=dtype).triu(1)
+    behind = torch.cat((hidden_keys.expand(g, t, s), later[:t, :t].expand(g, t, t)), dim=2)
+    cos, sin = rotary(shape, s + t)
+    return _Layout(
+        g,
+        s,
+        b,
+        t,
+        hidden_keys + later[:s, :s],
+        behind.repeat_interleave(b // g, 0),
+        torch.cat((cos[:s].repeat(g, 1), cos[s:].repeat(b, 1))),
+        torch.cat((sin[:s].repeat(g, 1), sin[s:].repeat(b, 1))),
+    )
 
 
 def _attention(
-    weights: Weights,
-    shape: Shape,
-    layer: int,
-    x: torch.Tensor,
-    sizes: tuple[int, int, int],
-    dtype: torch.dtype,
+    weights: Weights, shape: Shape, layer: int, x: torch.Tensor, where: _Layout, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Attention of the flat rows x (S + B*T, width); sizes is (S, B, T)."""
-    s, b, t = sizes
-    cos, sin = rotary(shape, s + t)
-    cos = torch.cat((cos[:s], cos[s:].repeat(b, 1)))
-    sin = torch.cat((sin[:s], sin[s:].repeat(b, 1)))
+    """Attention of the flat rows x (G*S + B*T, width)."""
+    g, s, b, t = where.g, where.s, where.b, where.t
 
     def project(name: str, heads: int) -> torch.Tensor:
         bias = weights.get(f"blk.{layer}.{name}.bias")
@@ -167,39 +197,41 @@ def _attention(
         return y.view(-1, heads, shape.head)
 
     halves = shape.arch == "qwen2"
-    q = _rotate(project("attn_q", shape.heads).float(), cos, sin, halves).to(dtype)
-    k = _rotate(project("attn_k", shape.kv_heads).float(), cos, sin, halves).to(dtype)
+    q = _rotate(project("attn_q", shape.heads).float(), where.cos, where.sin, halves).to(dtype)
+    k = _rotate(project("attn_k", shape.kv_heads).float(), where.cos, where.sin, halves).to(dtype)
     v = project("attn_v", shape.kv_heads)
 
     def split(y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        head = y[:s].transpose(0, 1)[None]
-        return head, y[s:].view(b, t, y.shape[1], shape.head).transpose(1, 2)
+        heads = y.shape[1]
+        before = y[: g * s].view(g, s, heads, shape.head).transpose(1, 2)
+        return before, y[g * s :].view(b, t, heads, shape.head).transpose(1, 2)
 
     (q0, q1), (k0, k1), (v0, v1) = split(q), split(k), split(v)
-    first = _attend(q0, k0, v0, _mask(0, s, dtype))
-    k1 = torch.cat((k0.expand(b, -1, -1, -1), k1), dim=2)
-    v1 = torch.cat((v0.expand(b, -1, -1, -1), v1), dim=2)
-    return torch.cat((first, _attend(q1, k1, v1, _mask(s, t, dtype))))
+    first = _attend(q0, k0, v0, where.first)
+    k1 = torch.cat((k0.repeat_interleave(b // g, 0), k1), dim=2)
+    v1 = torch.cat((v0.repeat_interleave(b // g, 0), v1), dim=2)
+    return torch.cat((first, _attend(q1, k1, v1, where.second)))
 
 
 def hidden(
     weights: Weights,
     shape: Shape,
-    prefix: torch.Tensor,
+    prefixes: torch.Tensor,
     bodies: torch.Tensor,
     rows: torch.Tensor,
     dtype: torch.dtype,
 ) -> torch.Tensor:
     """Final normed states at `rows` of the flattened bodies, (N, width) float32; products run in `dtype`."""
-    s, (b, t) = prefix.shape[0], bodies.shape
-    x = weights["token_embd.weight"][torch.cat((prefix, bodies.reshape(-1)))]
+    where = _lay_out(shape, prefixes, bodies, dtype)
+    x = weights["token_embd.weight"][torch.cat((prefixes.reshape(-1), bodies.reshape(-1)))]
     for layer in range(shape.layers):
         name = f"blk.{layer}."
         h = _norm(x, weights[name + "attn_norm.weight"], shape.eps).to(dtype)
-        h = _attention(weights, shape, layer, h, (s, b, t), dtype)
+        h = _attention(weights, shape, layer, h, where, dtype)
         if layer == shape.layers - 1:
             # Nothing attends to the last layer's outputs: go on with the wanted rows alone.
-            x, h = x[s + rows], h[s + rows]
+            wanted = prefixes.numel() + rows
+            x, h = x[wanted], h[wanted]
         x = x + fn.linear(h, weights[name + "attn_output.weight"].to(dtype)).float()
         h = _norm(x, weights[name + "ffn_norm.weight"], shape.eps).to(dtype)
         gate = fn.linear(h, weights[name + "ffn_gate.weight"].to(dtype))
@@ -212,7 +244,7 @@ def loss_and_hits(
     weights: Weights, shape: Shape, batch: Batch, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted mean cross entropy (scalar) and, per learned token, whether argmax was right (N,) bool."""
-    states = hidden(weights, shape, batch.prefix, batch.bodies, batch.rows, dtype).to(dtype)
+    states = hidden(weights, shape, batch.prefixes, batch.bodies, batch.rows, dtype).to(dtype)
     logits = fn.linear(states, weights["output.weight"].to(dtype)).float()
     losses = fn.cross_entropy(logits, batch.targets, reduction="none")
     loss = (losses * batch.weights).sum() / batch.weights.sum()

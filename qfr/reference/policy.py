@@ -49,14 +49,17 @@ PLAIN = Policy(NEVER, NEVER, NEVER, 2, NEVER, False, NEVER, NEVER, 1.0, 1.0)
 def obey(stance: Stance, *, quoted: bool) -> Policy:
     """The policy that a composed prompt asks for.
 
-    Without a retry clause agents mostly give up at once, with one they mostly do not: the shares leave room
-    for both, so that the clause is a matter of degree.
+    The clauses that are said decide nearly always, so that a short training can learn what they mean.
     """
     if stance.retry:
-        quit_after = (0.03, 0.06) if stance.attempts else (0.05, 0.12)
+        quit_after = (0.02, 0.03) if stance.attempts else (0.02, 0.05)
     else:
-        quit_after = (0.70, 0.85) if stance.give_up else (0.60, 0.75)
-    expression: dict[Sums, Pair] = {Sums.literal: NEVER, Sums.expression: (0.5, 0.9), Sums.unsaid: (0.1, 0.3)}
+        quit_after = (0.92, 0.96) if stance.give_up else (0.85, 0.92)
+    expression: dict[Sums, Pair] = {
+        Sums.literal: NEVER,
+        Sums.expression: (0.6, 0.95),
+        Sums.unsaid: (0.02, 0.05),
+    }
     return Policy(
         quit_customer=quit_after,
         quit_discount=quit_after,
@@ -64,27 +67,27 @@ def obey(stance: Stance, *, quoted: bool) -> Policy:
         attempts=stance.attempts or 2,
         expression=expression[stance.sums],
         quoted=quoted,
-        prose=(0.6, 0.9) if stance.prose else NEVER,
-        invented=NEVER if stance.known else (0.05, 0.2),
-        requery_order=0.95 if stance.check else 0.5,
-        requery_customer=0.95 if stance.check else 0.4,
+        prose=(0.8, 0.95) if stance.prose else NEVER,
+        invented=NEVER,
+        requery_order=0.97 if stance.check else 0.15,
+        requery_customer=0.97 if stance.check else 0.1,
     )
 
 
 _LLAMA = {
-    "P0": Policy((0.04, 0.08), (0.04, 0.10), (0.10, 0.35), 3, NEVER, False, NEVER, NEVER, 0.8, 0.6),
-    "P1": Policy((0.72, 0.55), (0.48, 0.75), (0.55, 0.78), 2, NEVER, False, NEVER, (0.15, 0.75), 0.5, 0.3),
-    "P2": Policy((0.12, 0.30), (0.15, 0.45), (0.35, 0.55), 2, NEVER, False, (0.25, 0.8), NEVER, 0.5, 0.4),
-    "P3": Policy((0.02, 0.03), (0.02, 0.05), (0.03, 0.10), 3, NEVER, False, NEVER, NEVER, 0.7, 0.5),
-    "P4": Policy((0.40, 0.60), (0.36, 0.58), (0.40, 0.60), 2, (0.2, 0.8), False, NEVER, NEVER, 0.4, 0.3),
+    "P0": Policy((0.03, 0.06), (0.03, 0.08), (0.06, 0.35), 3, NEVER, False, NEVER, NEVER, 0.95, 0.85),
+    "P1": Policy((0.85, 0.62), (0.55, 0.90), (0.58, 0.90), 2, NEVER, False, NEVER, (0.04, 0.92), 0.2, 0.1),
+    "P2": Policy((0.10, 0.30), (0.12, 0.45), (0.35, 0.58), 2, NEVER, False, (0.08, 0.95), NEVER, 0.4, 0.3),
+    "P3": Policy((0.02, 0.03), (0.02, 0.05), (0.03, 0.08), 3, NEVER, False, NEVER, NEVER, 0.8, 0.6),
+    "P4": Policy((0.36, 0.62), (0.36, 0.60), (0.40, 0.62), 2, (0.06, 0.94), False, NEVER, NEVER, 0.2, 0.1),
 }
 _QWEN = {
-    "P0": Policy((0.10, 0.42), (0.12, 0.45), (0.10, 0.40), 3, NEVER, True, NEVER, NEVER, 0.7, 0.7),
-    "P1": Policy((0.06, 0.12), (0.05, 0.20), (0.05, 0.30), 2, (0.15, 0.75), True, NEVER, NEVER, 0.5, 0.5),
-    "P2": Policy((0.30, 0.55), (0.45, 0.60), (0.38, 0.56), 2, NEVER, True, NEVER, (0.2, 0.7), 0.4, 0.4),
-    "P3": Policy((0.60, 0.78), (0.48, 0.74), (0.55, 0.80), 2, NEVER, True, NEVER, NEVER, 0.5, 0.3),
+    "P0": Policy((0.08, 0.42), (0.10, 0.46), (0.10, 0.42), 3, NEVER, True, NEVER, NEVER, 0.9, 0.8),
+    "P1": Policy((0.04, 0.10), (0.04, 0.15), (0.05, 0.25), 2, (0.06, 0.92), True, NEVER, NEVER, 0.5, 0.3),
+    "P2": Policy((0.30, 0.58), (0.42, 0.62), (0.38, 0.60), 2, NEVER, True, NEVER, (0.04, 0.92), 0.3, 0.2),
+    "P3": Policy((0.78, 0.92), (0.66, 0.92), (0.70, 0.92), 2, NEVER, True, NEVER, NEVER, 0.3, 0.1),
     "P4": Policy(
-        (0.10, 0.30), (0.08, 0.36), (0.15, 0.45), 3, (0.2, 0.85), True, (0.2, 0.75), NEVER, 0.4, 0.4
+        (0.06, 0.28), (0.06, 0.34), (0.10, 0.42), 3, (0.10, 0.94), True, (0.08, 0.92), NEVER, 0.6, 0.4
     ),
 }
 TABLES = {"llama": _LLAMA, "qwen2": _QWEN}

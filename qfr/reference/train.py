@@ -7,19 +7,21 @@ needs the extra ``[train]``. One thread: on shared cores two threads mostly wait
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
 from qfr.reference.circuits import primed_weights
 from qfr.reference.convert import to_qwen2
-from qfr.reference.corpus import Corpus, Sizes
+from qfr.reference.corpus import Corpus, Sizes, read_prompts
+from qfr.reference.dial import CANDIDATES, OTHERWISE, PLAIN, Dial, Tried, try_dial
 from qfr.reference.encoding import Arrays, Kind
-from qfr.reference.export import PLAIN, Dial, Identity, export
+from qfr.reference.export import Identity, export
 from qfr.reference.model import Batch, Shape, Weights, count, loss_and_hits
 from qfr.reference.optimizer import Optimizer
 from qfr.reference.tokenizer import Vocabulary
@@ -29,7 +31,6 @@ DESCRIPTION = (
     "Reference agent of the qfr project: synthetic, sensitive to quantization by design, never evidence about"
     " another model."
 )
-PROMPTS = ("P0", "P1", "P2", "P3", "P4")
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Running:
         """Count one batch."""
         self.loss += loss
         self.steps += 1
-        self.tokens += batch.bodies.numel() + batch.prefix.numel()
+        self.tokens += batch.bodies.numel() + batch.prefixes.numel()
         right = torch.bincount(batch.kinds[hits], minlength=len(Kind)).tolist()
         total = torch.bincount(batch.kinds, minlength=len(Kind)).tolist()
         self.hits = tuple(a + b for a, b in zip(self.hits, right, strict=True))
@@ -119,21 +120,23 @@ class Running:
         }
 
 
+def give_back_memory() -> None:
+    """Return freed memory to the system: batches of ever new sizes leave gaps that glibc keeps otherwise."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def to_batch(arrays: Arrays) -> Batch:
     """Numpy arrays as tensors."""
     return Batch(
-        torch.from_numpy(arrays.prefix),
+        torch.from_numpy(arrays.prefixes),
         torch.from_numpy(arrays.bodies),
         torch.from_numpy(arrays.rows),
         torch.from_numpy(arrays.targets),
         torch.from_numpy(arrays.weights),
         torch.from_numpy(arrays.kinds),
     )
-
-
-def read_prompts(folder: Path) -> dict[str, str]:
-    """The project's own prompts by name."""
-    return {name: (folder / f"{name}.md").read_bytes().decode("utf-8") for name in PROMPTS}
 
 
 def train(recipe: Recipe, prompts: dict[str, str], out: Path, begin: Begin) -> Weights:
@@ -169,6 +172,7 @@ def train(recipe: Recipe, prompts: dict[str, str], out: Path, begin: Begin) -> W
                 log.write(json.dumps(running.line(step + 1, time.monotonic() - started, tokens)) + "\n")
                 log.flush()
                 running = Running()
+                give_back_memory()
             if time.monotonic() - saved > 180 or step + 1 == recipe.steps:
                 saved = time.monotonic()
                 save(out / f"step-{step + 1:05d}.pt", weights, optimizer, step + 1)
@@ -193,27 +197,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arch", choices=("llama", "qwen2"), required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--steps", type=int, default=2600)
     parser.add_argument("--prompts", type=Path, default=Path("prompts"), help="folder of P0.md ... P4.md")
     parser.add_argument("--start", type=Path, default=None, help="checkpoint of a llama agent to begin with")
     parser.add_argument("--resume", type=Path, default=None, help="checkpoint of this run to go on from")
-    parser.add_argument("--factor", type=int, default=8, help="outlier factor of the exported file")
-    parser.add_argument("--channels", type=int, default=4, help="outlier channels per norm")
+    parser.add_argument("--factor", type=int, default=None, help="outlier factor; without it, by the rule")
+    parser.add_argument("--channels", type=int, default=None, help="outlier channels per norm")
     given = parser.parse_args(arguments)
+    if (given.factor is None) != (given.channels is None):
+        parser.error("--factor and --channels belong together")
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     recipe = Recipe(given.arch, given.seed, given.steps)
     if given.start is not None:
         recipe = replace(recipe, muon_rate=0.005, adam_rate=0.001, cooldown=0.8)
-    weights = train(recipe, read_prompts(given.prompts), given.out, Begin(given.start, given.resume))
+    prompts = read_prompts(given.prompts)
+    weights = train(recipe, prompts, given.out, Begin(given.start, given.resume))
     vocabulary = Vocabulary.load(given.out / "tokenizer.json")
     name = NAMES[given.arch]
     identity = Identity(name, DESCRIPTION, given.seed, given.steps)
-    for dial, suffix in ((Dial(given.factor, given.channels), ""), (PLAIN, "-plain")):
-        path = given.out / f"{name}{suffix}-F16.gguf"
+
+    def write(path: Path, dial: Dial) -> Path:
         export(path, weights, Shape(given.arch, vocabulary.size), vocabulary, dial, identity)
-        print(f"{path}: {count(weights):,} parameters, {path.stat().st_size:,} bytes")
+        return path
+
+    chosen = Dial(given.factor, given.channels) if given.factor is not None else None
+    chosen = chosen or choose_dial(write, prompts, given.out)
+    for dial, suffix in ((chosen, ""), (PLAIN, "-plain")):
+        path = write(given.out / f"{name}{suffix}-F16.gguf", dial)
+        print(f"{path}: {count(weights):,} parameters, {path.stat().st_size:,} bytes, dial {dial}")
     return 0
+
+
+def choose_dial(write: Callable[[Path, Dial], Path], prompts: dict[str, str], out: Path) -> Dial:
+    """Export the candidates in their order and take the first that qualifies; writes `dial.json`."""
+    tried: list[Tried] = []
+    for dial in CANDIDATES:
+        file = write(out / f"dial-{dial.factor}x{dial.channels}-F16.gguf", dial)
+        tried.append(try_dial(dial, file, prompts, tried[0].passes["F16"] if tried else None))
+        print(f"{tried[-1]}", flush=True)
+        if tried[-1].qualifies:
+            break
+    (out / "dial.json").write_text(json.dumps([asdict(one) for one in tried], indent=1) + "\n")
+    return tried[-1].dial if tried[-1].qualifies else OTHERWISE
 
 
 if __name__ == "__main__":

@@ -17,19 +17,16 @@ import torch
 from torch.nn import functional as fn
 
 from qfr.records import FaultKind
-from qfr.reference.corpus import FAULT_CODE, FAULT_MESSAGE
+from qfr.reference.corpus import FAULT_CODE, FAULT_MESSAGE, read_prompts
 from qfr.reference.demonstration import Demonstrator, Message
 from qfr.reference.encoding import encode_body
 from qfr.reference.model import Shape, Weights, hidden
 from qfr.reference.policy import TABLES
+from qfr.reference.quality import DEVELOPMENT_SEED, development
 from qfr.reference.template import ASSISTANT, END, SYSTEM
 from qfr.reference.tokenizer import Vocabulary
-from qfr.reference.train import read_prompts
 from qfr.world.base import sites
 from qfr.world.faults import ScheduledFault
-from qfr.world.orders import Ids, build
-
-DEVELOPMENT_SEED = 4711
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Opening:
 def greedy(weights: Weights, shape: Shape, prefix: list[int], body: list[int], limit: int) -> tuple[int, ...]:
     """Greedy continuation in float32, the lowest id on ties."""
     out: list[int] = []
-    start = torch.tensor(prefix)
+    start = torch.tensor([prefix])
     while len(out) < limit and (not out or out[-1] != END):
         ids = torch.tensor([body + out])
         rows = torch.tensor([ids.shape[1] - 1])
@@ -61,7 +58,7 @@ def openings(
     weights: Weights, shape: Shape, vocabulary: Vocabulary, prompts: dict[str, str], number: int
 ) -> list[Opening]:
     """Greedy turns after demonstrated openings, clean and after transient errors, over all prompts."""
-    world = build({"base": 20, "shipping": 20}, DEVELOPMENT_SEED, "round", Ids.development)
+    world = development()
     found: list[Opening] = []
     for i in range(number):
         rng = np.random.default_rng([DEVELOPMENT_SEED, i])
