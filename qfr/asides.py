@@ -21,6 +21,14 @@ class TrackingConfig:
     # Folder of the store, the journals and derived files.
     experiment: str = aside()
     traces: Traces = aside()
+    patience: int = aside()
+    # Seconds that an outage of the store is waited for; then cells end as "ran, not yet logged".
+    stale_after: int = aside()
+    # Seconds without a sign of life after which an unfinished cell of another machine is taken over.
+
+    def __post_init__(self) -> None:
+        check_at_least("tracking.patience", self.patience, 0)
+        check_at_least("tracking.stale_after", self.stale_after, 5)
 
 
 @dataclass

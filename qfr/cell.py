@@ -7,12 +7,16 @@ rewinds evaluates every node of the tree once.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from qfr.config import Gate
-from qfr.episode import Episodes
+from qfr.episode import Episodes, Piece, Together
+from qfr.errors import EngineError
 from qfr.records import Episode, FaultKind, Policy
 from qfr.scoring import score
 from qfr.world.base import Site, Task, World, sites
@@ -63,13 +67,55 @@ def walk(episodes: Episodes, clean: Track, faults: tuple[Track, ...], record: Re
         The engine broke; everything recorded so far stays valid.
     """
     for task in episodes.world.tasks:
-        first = clean.done.get((task.id, -1))
-        if first is None:
-            first = _play(episodes, clean, task, None, record)
-        passed = certified(first)
-        for track, site in order(task, first, faults):
-            if (passed or track.gate is Gate.none) and (task.id, site.index) not in track.done:
-                _play(episodes, track, task, site, record)
+        _walk_task(episodes, task, clean, faults, record)
+
+
+def walk_at_once(
+    players: Sequence[Episodes], clean: Track, faults: tuple[Track, ...], record: Record
+) -> None:
+    """As `walk`, with several tasks at the same time, one per player. For engines that wait for others.
+
+    `record` is called by one thread at a time. The first error stops the others after their episode.
+    """
+    waiting = deque(players[0].world.tasks)
+    writing, stop = threading.Lock(), threading.Event()
+
+    def safely(track: Track, episode: Episode, seconds: float) -> None:
+        with writing:
+            record(track, episode, seconds)
+
+    def play(episodes: Episodes) -> None:
+        while not stop.is_set():
+            try:
+                task = waiting.popleft()
+            except IndexError:
+                return
+            _walk_task(episodes, task, clean, faults, safely)
+
+    with ThreadPoolExecutor(len(players)) as pool:
+        playing = [pool.submit(play, one) for one in players]
+        try:
+            wait(playing, return_when=FIRST_EXCEPTION)
+        except KeyboardInterrupt:
+            for one in players:
+                one.engine.close()
+            raise
+        finally:
+            stop.set()
+    for done in playing:
+        done.result()
+
+
+def _walk_task(
+    episodes: Episodes, task: Task, clean: Track, faults: tuple[Track, ...], record: Record
+) -> None:
+    first = clean.done.get((task.id, -1))
+    if first is None:
+        first = _play(episodes, clean, task, None, record)
+    passed = certified(first)
+    for track, site in order(task, first, faults):
+        if (passed or track.gate is Gate.none) and (task.id, site.index) not in track.done:
+            _play(episodes, track, task, site, record)
 
 
 def _play(episodes: Episodes, track: Track, task: Task, site: Site | None, record: Record) -> Episode:
@@ -77,6 +123,87 @@ def _play(episodes: Episodes, track: Track, task: Task, site: Site | None, recor
     episode = episodes.play(track.cell_id, task, track.kind, site)
     record(track, episode, time.perf_counter() - started)
     return episode
+
+
+def walk_together(
+    together: Together, clean: Track, faults: tuple[Track, ...], record: Record, *, exact: bool = True
+) -> None:
+    """As `walk`, on an engine of several streams: in waves.
+
+    As many tasks as there are streams form a group. A group's waves are its clean episodes, then its fault
+    episodes of one kind after the other; no wave mixes cells, so what shares a batch follows from the cell
+    alone. A wave is recorded when it is complete; one that was recorded in part is played again whole, and so
+    is the clean wave that fault episodes fork from.
+
+    Parameters
+    ----------
+    exact : bool
+        Refuse an episode that is not the recorded one when its wave is played again. False where what is
+        recorded comes from another engine configuration.
+
+    Raises
+    ------
+    MachineryError
+        The engine broke, or is not reproducible; everything recorded so far stays valid.
+    """
+    tasks = together.world.tasks
+    for start in range(0, len(tasks), together.streams):
+        _walk_group(together, tasks[start : start + together.streams], clean, faults, record, exact)
+
+
+def _walk_group(
+    together: Together,
+    group: Sequence[Task],
+    clean: Track,
+    faults: tuple[Track, ...],
+    record: Record,
+    exact: bool,
+) -> None:
+    together.engine.forget()
+    pieces, kept = [Piece(task, None) for task in group], False
+    if all((task.id, -1) in clean.done for task in group):
+        firsts = tuple(clean.done[task.id, -1] for task in group)
+    else:
+        firsts, kept = _play_wave(together, clean, pieces, record, exact), True
+        together.engine.keep()
+    for track in faults:
+        chosen = [
+            Piece(task, site)
+            for task, first in zip(group, firsts, strict=True)
+            if certified(first) or track.gate is Gate.none
+            for _, site in order(task, first, (track,))
+        ]
+        if all(_key(piece) in track.done for piece in chosen):
+            continue
+        if not kept and together.engine.info.rewind:
+            _play_wave(together, clean, pieces, record, exact)
+            together.engine.keep()
+            kept = True
+        _play_wave(together, track, chosen, record, exact)
+
+
+def _key(piece: Piece) -> Key:
+    return (piece.task.id, -1 if piece.site is None else piece.site.index)
+
+
+def _play_wave(
+    together: Together, track: Track, pieces: Sequence[Piece], record: Record, exact: bool
+) -> tuple[Episode, ...]:
+    """Play a wave whole, record what is not recorded yet. Each episode counts an equal share of its time."""
+    started = time.perf_counter()
+    episodes = together.play(track.cell_id, track.kind, pieces)
+    seconds = (time.perf_counter() - started) / len(pieces)
+    for piece, episode in zip(pieces, episodes, strict=True):
+        recorded = track.done.get(_key(piece))
+        if recorded is None:
+            record(track, episode, seconds)
+        elif exact and recorded != episode:
+            raise EngineError(
+                f"task {piece.task.id} ({track.kind}): its wave, played again, gives another episode than "
+                "the recorded one",
+                hint="this machine does not compute reproducibly with these settings; engine.streams=1 does",
+            )
+    return episodes
 
 
 def order(task: Task, clean: Episode, faults: tuple[Track, ...]) -> list[tuple[Track, Site]]:

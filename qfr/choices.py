@@ -34,6 +34,7 @@ class EngineKind(StrEnum):
 
     llama_cpp = "llama_cpp"
     scripted = "scripted"
+    openai = "openai"
 
 
 class ExecutorKind(StrEnum):
@@ -68,6 +69,11 @@ PRESET_BITS: dict[str, float] = {
     "IQ2_S": 2.74, "IQ2_XS": 2.59, "IQ2_XXS": 2.38, "TQ2_0": 2.06, "IQ1_M": 2.15, "IQ1_S": 2.0, "TQ1_0": 1.69,
 }  # fmt: skip
 
+# Formats that servers run and llama.cpp does not make, with nominal bits per weight: they order levels.
+SERVED_BITS: dict[str, float] = {
+    "FP8": 8.0, "INT8": 8.0, "W8A8": 8.0, "NVFP4": 4.5, "AWQ": 4.25, "GPTQ": 4.25, "MXFP4": 4.25, "NF4": 4.13,
+}  # fmt: skip
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
@@ -99,8 +105,8 @@ def check_among(key: str, value: str, choices: Iterable[str]) -> None:
 
 
 def check_preset(key: str, value: str) -> None:
-    """Refuse what is no preset of llama.cpp."""
-    if value not in PRESET_BITS:
+    """Refuse what is neither a preset of llama.cpp nor a format that servers run."""
+    if value not in PRESET_BITS and value not in SERVED_BITS:
         raise ConfigError(
             f"{key}={value!r} is no preset of llama.cpp" + did_you_mean(value, PRESET_BITS),
             hint="one of " + ", ".join(PRESET_BITS),

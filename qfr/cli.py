@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import qfr
 from qfr.errors import QfrError, UserError, did_you_mean
-from qfr.front.main import unsupported
+from qfr.front.main import told, unsupported
 from qfr.tracking.environment import settle
 
 FAILED, USER_ERROR, INTERRUPTED = 1, 2, 130
@@ -21,6 +21,8 @@ COMMANDS = {
     "report": "contrasts of finished runs, from MLflow: terminal table, CSV, Parquet, JSON and an HTML page",
     "contrast": "the same estimators on a JSON table of per-task successes",
     "rescore": "compute scores anew from the logs, without any model",
+    "audit": "play random finished cells again and compare every byte with their logs",
+    "sync": "log what ran while MLflow was away; no model is loaded",
     "verify": "a registration and the runs under it, derived again: is everything as frozen",
     "compare": "a gate: is a preset not worse than another by more than a margin (exit codes for CI)",
     "pick": "name the smallest preset that is shown not to be worse than a reference by more than a margin",
@@ -82,6 +84,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of a pipe (head, less) has enough; nothing is left to flush to.
         sys.stdout = None
         return 0
+    except OSError as error:
+        if (text := told(error)) is None:
+            raise
+        print(text, file=sys.stderr)
+        return USER_ERROR
 
 
 class _Format(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):

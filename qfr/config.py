@@ -13,6 +13,7 @@ from qfr.asides import RegistrationConfig as RegistrationConfig
 from qfr.asides import ReportConfig as ReportConfig
 from qfr.asides import TrackingConfig as TrackingConfig
 from qfr.choices import PRESET_BITS as PRESET_BITS
+from qfr.choices import SERVED_BITS as SERVED_BITS
 from qfr.choices import EngineKind as EngineKind
 from qfr.choices import ExecutorKind as ExecutorKind
 from qfr.choices import Gate as Gate
@@ -29,6 +30,11 @@ from qfr.choices import (
 )
 from qfr.errors import ConfigError, did_you_mean
 from qfr.records import FaultKind, Policy
+from qfr.served import ServerConfig as ServerConfig
+from qfr.shards import read_shards
+
+# Sequences of one context that llama.cpp can hold apart.
+MAX_STREAMS = 256
 
 
 @dataclass
@@ -149,6 +155,8 @@ class SuiteConfig:
     # Failed calls of the agent per episode at most, cumulative.
     gate: Gate = identity()
     # Fault episodes on certified tasks only, or on all.
+    shard: str | None = aside()
+    # 3/8 = play the third of eight parts of the tasks; all/8 = all eight, apart; null = the whole cell.
 
     def __post_init__(self) -> None:
         check_name("suite.name", self.name)
@@ -158,6 +166,7 @@ class SuiteConfig:
             check_at_least(f"suite.families.{family}", count, 0)
         if sum(self.families.values()) == 0:
             raise ConfigError("the suite has no tasks", where="suite.families", hint="give a family a count")
+        read_shards(self.shard, sum(self.families.values()))
 
 
 @dataclass
@@ -210,6 +219,10 @@ class EngineConfig:
     # Explicit although decoding is greedy.
     skill: dict[str, float] = identity()
     # Scripted engine only: probability per preset that an error is met with a retry.
+    server: ServerConfig = identity()
+    # engine=openai only.
+    gpus: list[str] = aside()
+    # Devices dealt out one to each process that loads a model (joblib); empty = whatever the process sees.
 
     def __post_init__(self) -> None:
         for key, low in (
@@ -224,9 +237,11 @@ class EngineConfig:
             check_at_least("engine.n_ctx", self.n_ctx, 64)
         if self.n_ubatch > self.n_batch:
             raise ConfigError(f"engine.n_ubatch={self.n_ubatch} is larger than engine.n_batch={self.n_batch}")
-        if self.streams != 1:
+        if self.streams > min(MAX_STREAMS, self.n_ubatch):
             raise ConfigError(
-                f"engine.streams={self.streams} is not available yet", hint="use engine.streams=1"
+                f"engine.streams={self.streams} is too large",
+                hint=f"at most {MAX_STREAMS}, and no more than engine.n_ubatch={self.n_ubatch}: "
+                "a token of each stream has to fit into one batch",
             )
         check_among("engine.split_mode", self.split_mode, ("none", "layer", "row"))
 

@@ -8,6 +8,7 @@
     │   ├── LogError              an episode log is damaged, foreign or of another schema
     │   ├── TableError            a table of results handed in from outside is malformed
     │   ├── TrackingError         the MLflow store cannot be reached, read or written
+    │   │   └── StoreAway         … for now: waiting may help
     │   └── RegistrationError     a registration is missing or changed, or what runs is not what it froze
     └── MachineryError            something broke while a cell ran; the cell is FAILED, never a zero
         ├── EngineError           the engine answered with an error or with non-finite logits
@@ -80,6 +81,10 @@ class TableError(UserError):
 
 class TrackingError(UserError):
     """The MLflow store cannot be reached, read or written."""
+
+
+class StoreAway(TrackingError):
+    """The store does not answer, is locked, full or broken for now: the same call may work later."""
 
 
 class RegistrationError(UserError):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qfr.shards import shard_of
+
 
 @dataclass(frozen=True)
 class CellFacts:
@@ -34,7 +36,7 @@ class CellFacts:
     design_id: str
     # "d-" + 16 hex digits: what can be planned anywhere.
     cell_id: str
-    # "c-" + 16 hex digits: what ran.
+    # "c-" + 16 hex digits: what ran. A shard adds its part: "c-…@3of8" (its episodes carry the cell's id).
     clean_id: str
     # cell_id of the clean run of this cell (equal to cell_id for fault=none).
     sweep: str
@@ -80,7 +82,7 @@ class CellFacts:
 
     # --- engine -------------------------------------------------------------------------------------
     engine: str
-    # llama_cpp or scripted.
+    # llama_cpp, scripted or openai (a served model).
     llama_commit: str
     # Commit of llama.cpp; empty without it.
     llama_commit_source: str
@@ -125,11 +127,20 @@ class CellFacts:
     # Id of the registration that it ran under ("r-" and 16 hex digits); empty = exploratory.
     deviation: str = ""
     # Under a registration: why and in which keys the cell is not the frozen one, as canonical JSON.
+    server: str = ""
+    # A served model as the server tells it (address without credentials, name, build, sampling, template),
+    # as canonical JSON; empty for engines in process. Such a cell has no token ids, margins or logits.
+    repeat: str = ""
+    # A served model: whether a repeated episode gave the same text; "not bit-reproducible" unless it did.
+    exactness: str = ""
+    # What a trial of forks against fresh evaluation showed on this combination of file, build and device.
 
     @property
     def name(self) -> str:
-        """The run's name: `llama q8_0 P0 et`."""
-        return f"{self.model} {self.quant.lower()} {self.prompt} {self.fault}"
+        """The run's name: `llama q8_0 P0 et`; of a shard `llama q8_0 P0 3/8 et`."""
+        shard = shard_of(self.cell_id)
+        part = "" if shard is None else f" {shard}"
+        return f"{self.model} {self.quant.lower()} {self.prompt}{part} {self.fault}"
 
 
 @dataclass(frozen=True)
@@ -156,6 +167,8 @@ class Work:
     # From the walk's start to its end.
     peak_memory_bytes: int | None
     # Largest resident size of the engine's process so far; None where there is none.
+    device_memory_bytes: int | None = None
+    # GPU memory of the engine's process at the walk's end; None without a GPU or NVIDIA's tool.
 
     @property
     def segment_ratio(self) -> float | None:

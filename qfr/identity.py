@@ -12,13 +12,27 @@ from pathlib import PurePath
 from typing import Any
 
 from qfr.canonical import digest
-from qfr.config import CellConfig
+from qfr.config import CellConfig, EngineKind
 from qfr.records import FaultKind
 
 IDENTITY_VERSION = 1
 
 # Keys that came later: hashed only when they differ from the value that reproduces the old behaviour.
-LATER_KEYS: Mapping[str, object] = {}
+LATER_KEYS: Mapping[str, object] = {
+    "engine.server.name": None,
+    "engine.server.model": None,
+    "engine.server.request": "{}",
+}
+
+
+# Settings of engines that evaluate tokens themselves.
+_IN_PROCESS = frozenset(
+    f"engine.{name}"
+    for name in (
+        *("n_ctx", "n_batch", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "split_mode"),
+        *("flash_attn", "type_k", "type_v", "swa_full", "skill"),
+    )
+)
 
 
 def identity_fields(value: Any, prefix: str = "") -> dict[str, object]:
@@ -42,6 +56,9 @@ def declared_source(cfg: CellConfig) -> dict[str, object]:
     """
     model, preset = cfg.model, cfg.quant.preset
     source: dict[str, object] = {"name": model.name, "preset": preset}
+    if cfg.engine.kind is EngineKind.openai:
+        # The weights are the server's; what it says of them is measured when it is asked.
+        return source
     if model.path is not None:
         return source | {"path": PurePath(model.path).name}
     if model.base is not None:
@@ -66,6 +83,10 @@ def design_fields(
         for key, value in identity_fields(cfg).items()
         if not key.startswith(("model.", "quant.", "prompt.", "fault."))
     }
+    if cfg.engine.kind is EngineKind.openai:
+        # How this process would evaluate tokens changes nothing; which server answers does.
+        fields = {key: value for key, value in fields.items() if key not in _IN_PROCESS}
+        fields["engine.server.name"] = cfg.engine.server.identity_name
     if cfg.fault.kind is FaultKind.none:
         # A clean pass is the same whatever would be injected later, and on which tasks.
         fields.pop("suite.gate")

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from qfr.canonical import canonical
+from qfr.canonical import canonical, quote
 from qfr.errors import LogError
 from qfr.records import SCHEMA_VERSION, Episode, FaultKind
 
 T = TypeVar("T")
 
+_GOLD = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")
+_DAMAGED = "the log is damaged"
+JOURNAL_FILE = "journal.jsonl"
+TIMING_FILE = "timing.jsonl"
 _ORDER = {FaultKind.none: 0, FaultKind.et: 1, FaultKind.it: 2, FaultKind.ep: 3}
 
 
@@ -30,8 +37,10 @@ def encode(episode: Episode) -> bytes:
 
     An episode holds no Decimal, so the standard encoder writes the same text as `canonical`, faster.
     """
-    plain = dataclasses.asdict(episode)
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    # `vars` gives a record's fields as they are; `dataclasses.asdict` would copy every value.
+    text = json.dumps(
+        episode, default=vars, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
     return text.encode("ascii") + b"\n"
 
 
@@ -47,19 +56,23 @@ def decode(line: bytes, *, where: str) -> Episode:
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise LogError(f"not a JSON line ({error})", where=where, hint="the log is damaged") from None
+        raise LogError(f"not a JSON line ({error})", where=where, hint=_DAMAGED) from None
     if not isinstance(raw, dict) or "schema" not in raw:
         raise LogError("the line is no episode", where=where, hint="is this an episodes.jsonl of qfr?")
     if raw["schema"] != SCHEMA_VERSION:
         raise LogError(
-            f"schema version {raw['schema']!r}, but this qfr reads version {SCHEMA_VERSION}",
+            f"schema version {quote(str(raw['schema']))}, but this qfr reads version {SCHEMA_VERSION}",
             where=where,
             hint="read it with the qfr version that wrote it",
         )
     try:
-        return _build(Episode, raw)
+        episode = _build(Episode, raw)
     except (TypeError, ValueError) as error:
-        raise LogError(f"no valid episode: {error}", where=where, hint="the log is damaged") from None
+        raise LogError(f"no valid episode: {error}", where=where, hint=_DAMAGED) from None
+    if not _GOLD.fullmatch(episode.gold):
+        # Scores compute with it, so it has to be a number here already.
+        raise LogError("no valid episode: Episode.gold is no plain decimal", where=where, hint=_DAMAGED)
+    return episode
 
 
 # Field names and types of each record, resolved once.
@@ -97,11 +110,22 @@ def _value(hint: Any, raw: object, name: str) -> object:
         return _build(cast("type[object]", hint), raw)
     if issubclass(hint, StrEnum):
         return hint(raw)
-    if hint is float and type(raw) is int:
-        return float(raw)
+    if hint is float and type(raw) in (int, float):
+        return _finite(cast("int | float", raw), name)
     if type(raw) is not hint:
         raise TypeError(f"{name} is not of type {hint.__name__}")
     return raw
+
+
+def _finite(raw: int | float, name: str) -> float:
+    """A number that can be written again: JSON's reader lets NaN, infinities and 1e999 pass."""
+    try:
+        value = float(raw)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is no finite number")
+    return value
 
 
 def sort_key(episode: Episode) -> tuple[str, int, int, int]:
@@ -140,8 +164,8 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / "journal.jsonl"
-        self.timing_path = folder / "timing.jsonl"
+        self.path = folder / JOURNAL_FILE
+        self.timing_path = folder / TIMING_FILE
         self.torn_bytes = self._cut_torn_line()
         # Bytes of a torn last line that were cut off (0 = none).
 
@@ -160,12 +184,30 @@ class Journal:
         """Finished episodes, in the order of playing."""
         if not self.path.exists():
             return ()
-        return read_log(self.path.read_bytes(), where=str(self.path))
+        try:
+            return read_log(self.path.read_bytes(), where=str(self.path))
+        except LogError as error:
+            hint = f"{error.hint}; to play the cell anew, move its folder away"
+            raise LogError(error.what, where=error.where, hint=hint) from None
 
     def append(self, episode: Episode, timing: Mapping[str, str | int | float]) -> None:
-        """Write one episode and force it to disk; then its timing line (not forced)."""
-        _append(self.path, encode(episode), sync=True)
-        _append(self.timing_path, canonical(dict(timing)).encode("ascii") + b"\n", sync=False)
+        """Write one episode and force it to disk; then its timing line (not forced).
+
+        Raises
+        ------
+        OSError
+            The disk does not take it, being full perhaps. The journal is as before; the call may be repeated.
+        """
+        before = {path: path.stat().st_size for path in (self.path, self.timing_path) if path.exists()}
+        try:
+            _append(self.path, encode(episode), sync=True)
+            _append(self.timing_path, canonical(dict(timing)).encode("ascii") + b"\n", sync=False)
+        except OSError:
+            # Half a line would spoil every later one. What cannot be cut now is cut at the next start.
+            for path in (self.path, self.timing_path):
+                with suppress(OSError):
+                    os.truncate(path, before.get(path, 0))
+            raise
 
 
 def _append(path: Path, line: bytes, *, sync: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ settings.load_profile("qfr")
 
 if TYPE_CHECKING:
     from qfr.tracking.store import Store
+    from tests.mlflow_server import MlflowServer
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +30,15 @@ def migrated_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "mlflow.db"
     database.prepare(database.uri_of(path), path.parent / "artifacts")
     return path
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> Iterator[MlflowServer]:
+    """A real `mlflow server`; a test that kills it starts it again."""
+    from tests.mlflow_server import running_server
+
+    with running_server(tmp_path_factory.mktemp("server"), migrated_database) as running:
+        yield running
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from qfr.config import EngineConfig, EngineKind, ModelConfig, QuantConfig
+from qfr.config import EngineConfig, EngineKind, ModelConfig, QuantConfig, ServerConfig
 from qfr.engine.base import Engine
 from qfr.records import Generation
 
@@ -31,6 +31,23 @@ def engine_config(**changes: Any) -> EngineConfig:
         streams=1,
         seed=1,
         skill={},
+        server=server_config(),
+        gpus=[],
+    )
+    return replace(settings, **changes)
+
+
+def server_config(**changes: Any) -> ServerConfig:
+    settings = ServerConfig(
+        base_url=None,
+        name=None,
+        model=None,
+        api_key_env="QFR_TEST_KEY",
+        concurrency=1,
+        retries=0,
+        timeout_s=30.0,
+        limit_key="max_tokens",
+        request="{}",
     )
     return replace(settings, **changes)
 

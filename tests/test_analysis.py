@@ -267,6 +267,16 @@ def test_two_builds_give_two_contrasts_that_say_which() -> None:
     ]
     found = [c for c in contrast_table(tables) if c.target == Target.full]
     assert [c.context for c in found] == ["llama.cpp build old", "llama.cpp build new"]
+    # Asked for, builds are set against each other too, each named; the others stay as they are.
+    asked = [c for c in contrast_table(tables, Options(across_builds=True)) if c.target == Target.full]
+    assert asked[:2] == found
+    assert [(c.a, c.b, c.context) for c in asked[2:]] == [
+        ("Q8_0 [old]", "Q8_0 [new]", "across builds"),
+        ("Q8_0 [old]", "Q4_K_M [new]", "across builds"),
+        ("Q8_0 [new]", "Q4_K_M [old]", "across builds"),
+        ("Q4_K_M [old]", "Q4_K_M [new]", "across builds"),
+    ]
+    assert all("llama.cpp build differs" in " ".join(c.remarks) for c in asked[2:])
 
 
 def test_the_same_cell_twice_is_refused() -> None:

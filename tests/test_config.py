@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import re
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 
-from qfr.config import PRESET_BITS, CellConfig, EngineKind, ExecutorKind, FileConfig, Gate, Mode
+from qfr.config import PRESET_BITS, SERVED_BITS, CellConfig, EngineKind, ExecutorKind, FileConfig, Gate, Mode
 from qfr.errors import ConfigError
 from qfr.front.checks import build_world, check_cell
 from qfr.front.compose import to_cell
@@ -23,6 +24,7 @@ from qfr.front.design import design_of
 from qfr.front.schema import key_types
 from qfr.identity import identity_fields
 from qfr.records import FaultKind, Policy
+from qfr.shards import whole_id
 from qfr.world.base import sites
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -45,6 +47,8 @@ def composer() -> Iterator[Any]:
 @pytest.mark.parametrize(("group", "name"), CHOICES)
 def test_every_choice_fills_the_closed_schema(group: str, name: str, composer: Any) -> None:
     also = [] if group == "model" and name != "local" else ["model.path=x.gguf"]
+    if name == "openai" or (group == "quant" and name.upper() in SERVED_BITS):
+        also = ["engine=openai", "engine.server.base_url=http://127.0.0.1:8000/v1"]
     check_cell(composer(f"{group}={name}", *also))
 
 
@@ -132,6 +136,9 @@ OTHER: dict[str, Any] = {
     "engine.kind": EngineKind.scripted,
     "engine.n_ctx": 4096,
     "engine.skill": {"Q8_0": 0.5},
+    "engine.gpus": ["0"],
+    "engine.server.timeout_s": 1.0,
+    "suite.shard": "1/2",
     "scorer.policy": Policy.strict,
     "prompt.file": "P1.md",
     "prompt.sha256": None,
@@ -161,7 +168,7 @@ def changed(cell: CellConfig, key: str) -> CellConfig:
     """The cell with another value of one field, past all checks."""
     other = copy.deepcopy(cell)
     group, _, name = key.rpartition(".")
-    node: Any = getattr(other, group) if group else other
+    node: Any = attrgetter(group)(other) if group else other
     value = getattr(node, name)
     if key in OTHER:
         new = OTHER[key]
@@ -181,10 +188,11 @@ def test_identity_fields_and_only_they_change_the_design(
     key: str, derived: CellConfig, design_id: str
 ) -> None:
     group, _, name = key.rpartition(".")
-    owner = type(getattr(derived, group)) if group else CellConfig
+    owner = type(attrgetter(group)(derived)) if group else CellConfig
     marks = {field.name: field.metadata["identity"] for field in dataclasses.fields(owner)}
     counts = (marks[name] and key not in BY_CONTENT) or key == "prompt.file"
-    assert (design_of(changed(derived, key)).design_id != design_id) == counts
+    # A shard is a part of the same design, and says so behind the id.
+    assert (whole_id(design_of(changed(derived, key)).design_id) != design_id) == counts
 
 
 def test_every_field_is_marked(derived: CellConfig) -> None:
@@ -202,7 +210,7 @@ def test_every_field_is_marked(derived: CellConfig) -> None:
         ("model.path=a model.base=b", "both set"),
         ("model.derive_from=F16 model=smollm2", "not among model.files"),
         ("suite.families.base=0 suite.families.shipping=0", "no tasks"),
-        ("engine.streams=2", "not available yet"),
+        ("engine.streams=300", "too large"),
         ("engine.split_mode=rows", "did you mean 'row'"),
         ("report.resamples=10", "at least 100"),
     ],

@@ -387,6 +387,7 @@ def test_other_models_are_said_to_be_others() -> None:
     assert found is not None
     assert "These are not the models of Hu 2026" in found.warning
     assert "ref_llama beside Llama" in found.warning
+    assert found.warning.endswith("agreement or not says nothing about the paper.")
     full = next(row for row in found.contrasts.rows if row[1].small == "full pipeline")
     assert full[4].text == "opposite sign"
     strangers = cells_of({("Q8_0", "P0"): ALL, ("Q4_K_M", "P0"): ALL}, model="x")

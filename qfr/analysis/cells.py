@@ -92,7 +92,7 @@ def _preset(table: TaskTable) -> tuple[object, ...]:
     """Return what S* over the prompts keeps fixed: all but the prompt."""
     key, alike = table.key, table.treatment
     names = (key.model, key.quant, key.fault, key.executor, key.suite, key.gate, key.trial, table.policy)
-    return (*names, alike.suite, alike.build, alike.model_file, table.tasks)
+    return (*names, key.context, alike.suite, alike.build, alike.model_file, table.tasks)
 
 
 def _summary(

@@ -29,7 +29,7 @@ Read a table of published per-task successes and contrast its presets::
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from qfr.analysis.decomposition import (
     ungated_bounds,
 )
 from qfr.analysis.levels import Axis
-from qfr.analysis.pairing import Pair, pairs
+from qfr.analysis.pairing import Pair, across_builds, pairs
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
@@ -67,6 +67,8 @@ class Options:
     # Explicit order of the varied levels, highest first.
     margin: float = POINTS * equivalence.DEFAULT_MARGIN
     # Of equivalence, in points (Jang 2026: 7.5).
+    across_builds: bool = False
+    # Also contrast cells of different llama.cpp builds; they are kept apart otherwise.
 
     @property
     def bootstrap(self) -> intervals.Options:
@@ -95,11 +97,11 @@ def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) 
     TableError
         If a cell is listed twice or its level cannot be ordered.
     """
-    chosen = options or Options()
-    given = tuple(tables)
+    given, chosen = tuple(tables), options or Options()
+    more = across_builds(given, chosen.vary) if chosen.across_builds else ()
     return tuple(
         contrast
-        for pair in pairs(given, chosen.vary, chosen.order)
+        for pair in (*pairs(given, chosen.vary, chosen.order), *more)
         for contrast in contrast_pair(pair, chosen, s_star(pair, given, chosen.vary))
     )
 
@@ -122,6 +124,7 @@ def s_star(pair: Pair, tables: Iterable[TaskTable], vary: Axis) -> BoolArray:
             table.key.suite,
             table.key.gate,
             table.key.trial,
+            table.key.context,
             table.policy,
             alike.suite,
             alike.build,
@@ -168,14 +171,27 @@ class _Stratum:
 def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
     a, b, within = pair.a, pair.b, stratum.within
     drawn = samples(stratum.target, a, b, within, stratum.shared)
-    axes = {axis: None if axis is options.vary else str(getattr(a.key, axis.value)) for axis in Axis}
-    estimate = _estimate(drawn, options, _stream(pair, stratum, options))
-    test, flip = _tests(drawn)
     listed = stratum.family is None
     full = stratum.target is Target.full and bool(within.any())
     # Without a fault, success itself is what is compared.
     decides = listed and (stratum.target in (Target.matched, Target.full) or a.key.fault == "none")
-    alike = _equivalence(drawn, options) if decides else None
+    return replace(
+        _tested(_estimated(pair, stratum, drawn, options), drawn, options, decides),
+        dropped_a=named(a.tasks, a.certified & within & ~drawn.enters_a) if listed else (),
+        dropped_b=named(b.tasks, b.certified & within & ~drawn.enters_b) if listed else (),
+        undelivered_a=a.undelivered_tasks if listed else (),
+        undelivered_b=b.undelivered_tasks if listed else (),
+        decomposition=decompose(a, b, within) if full else None,
+        bounds=undelivered_bounds(stratum.target, a, b, within, stratum.shared),
+        ungated_bounds=ungated_bounds(a, b, within) if full and a.key.gate != "none" else None,
+    )
+
+
+def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) -> Contrast:
+    """The contrast with its interval; tests, lists of tasks and splits are still missing."""
+    a, b, within = pair.a, pair.b, stratum.within
+    axes = {axis: None if axis is options.vary else str(getattr(a.key, axis.value)) for axis in Axis}
+    estimate = _estimate(drawn, options, _stream(pair, stratum, options))
     return Contrast(
         model=axes[Axis.model],
         quant=axes[Axis.quant],
@@ -197,10 +213,6 @@ def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
         n_tasks_b=len(drawn.rates_b),
         certified_a=int((a.certified & within).sum()),
         certified_b=int((b.certified & within).sum()),
-        dropped_a=named(a.tasks, a.certified & within & ~drawn.enters_a) if listed else (),
-        dropped_b=named(b.tasks, b.certified & within & ~drawn.enters_b) if listed else (),
-        undelivered_a=a.undelivered_tasks if listed else (),
-        undelivered_b=b.undelivered_tasks if listed else (),
         rate_a=drawn.rates_a.mean,
         rate_b=drawn.rates_b.mean,
         points=_points(estimate.value),
@@ -214,6 +226,16 @@ def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
         reliable=estimate.reliable,
         reason=_reason(estimate, drawn, stratum, (pair.label_a, pair.label_b)),
         remarks=pair.remarks,
+        margin=options.margin,
+    )
+
+
+def _tested(contrast: Contrast, drawn: Samples, options: Options, decides: bool) -> Contrast:
+    """The same with its tests; those that decide on a deployment only where `decides`."""
+    test, flip = _tests(drawn)
+    alike = _equivalence(drawn, options) if decides else None
+    return replace(
+        contrast,
         favour_a=test.favour_first if test else None,
         favour_b=test.favour_second if test else None,
         ties=test.ties if test else None,
@@ -221,13 +243,9 @@ def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
         signflip_p=flip.p if flip else None,
         smallest_p=test.smallest_p if test else None,
         detectable=_detectable(drawn) if decides else None,
-        margin=options.margin,
         equivalence_low=_points(alike.low) if alike else None,
         equivalence_high=_points(alike.high) if alike else None,
         equivalent=alike.equivalent if alike else None,
-        decomposition=decompose(a, b, within) if full else None,
-        bounds=undelivered_bounds(stratum.target, a, b, within, stratum.shared),
-        ungated_bounds=ungated_bounds(a, b, within) if full and a.key.gate != "none" else None,
     )
 
 

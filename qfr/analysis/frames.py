@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from qfr.analysis import trials
+from qfr.analysis.contexts import contexts
 from qfr.analysis.targets import CellKey, TaskTable, Treatment
 from qfr.errors import LogError
 from qfr.facts import CellFacts
@@ -74,6 +75,7 @@ def join(cells: Iterable[Cell]) -> Joined:
             doubled.append(cell.facts.name)
         else:
             known[cell.facts.cell_id] = cell
+    told = contexts(facts for cell in known.values() for facts in _facts(cell))
     faulted = [cell for cell in known.values() if cell.facts.fault != FaultKind.none]
     used = {cell.facts.clean_id for cell in faulted}
     tables: list[TaskTable] = []
@@ -81,16 +83,22 @@ def join(cells: Iterable[Cell]) -> Joined:
     for cell in known.values():
         if cell.facts.fault == FaultKind.none:
             if cell.facts.cell_id not in used:
-                tables += [task_table(cell.facts, cell.episodes, None, policy) for policy in Policy]
+                name = told[cell.facts.cell_id]
+                tables += [task_table(cell.facts, cell.episodes, None, policy, name) for policy in Policy]
         elif (clean := cell.clean or known.get(cell.facts.clean_id)) is None:
             orphans.append(cell.facts.name)
         else:
-            tables += [task_table(cell.facts, clean.episodes, cell.episodes, policy) for policy in Policy]
+            parts, name = (clean.episodes, cell.episodes), told[cell.facts.cell_id]
+            tables += [task_table(cell.facts, *parts, policy, name) for policy in Policy]
     return Joined(tuple(tables), tuple(orphans), tuple(doubled))
 
 
 def task_table(
-    facts: CellFacts, clean: pd.DataFrame, faulted: pd.DataFrame | None, policy: Policy
+    facts: CellFacts,
+    clean: pd.DataFrame,
+    faulted: pd.DataFrame | None,
+    policy: Policy,
+    context: str = "",
 ) -> TaskTable:
     """Build the task table of one cell under one policy.
 
@@ -102,6 +110,8 @@ def task_table(
         Episodes of the clean pass, one per task, and of the fault cell; None for a clean pass alone.
         An imported log has several per task (see `qfr.analysis.trials`).
     policy : Policy
+    context : str
+        What tells the cell from others of the same names.
 
     Raises
     ------
@@ -110,7 +120,9 @@ def task_table(
     """
     if facts.executor == trials.FOREIGN:
         success = clean[score_column(policy, "success")].to_numpy(dtype=np.bool_)
-        return trials.trial_table(facts, (cell_key(facts), treatment(facts)), policy.value, clean, success)
+        return trials.trial_table(
+            facts, (cell_key(facts, context), treatment(facts)), policy.value, clean, success
+        )
     tasks = pd.Index(clean["task"])
     if not tasks.is_unique:
         raise LogError("the clean pass holds a task twice", where=facts.name)
@@ -131,7 +143,7 @@ def task_table(
         delivered = np.bincount(at[fired], minlength=n).astype(np.int64)
         successes = np.bincount(at[good], minlength=n).astype(np.int64)
     return TaskTable(
-        key=cell_key(facts),
+        key=cell_key(facts, context),
         policy=policy.value,
         tasks=tuple(str(task) for task in tasks),
         families=tuple(str(family) for family in clean["family"]),
@@ -143,8 +155,12 @@ def task_table(
     )
 
 
-def cell_key(facts: CellFacts) -> CellKey:
-    """Return a cell's names along every axis."""
+def _facts(cell: Cell) -> tuple[CellFacts, ...]:
+    return (cell.facts,) if cell.clean is None else (cell.facts, cell.clean.facts)
+
+
+def cell_key(facts: CellFacts, context: str = "") -> CellKey:
+    """Return a cell's names along every axis, and what tells it from a cell of the same names."""
     return CellKey(
         model=facts.model,
         quant=facts.quant,
@@ -154,6 +170,7 @@ def cell_key(facts: CellFacts) -> CellKey:
         suite=facts.suite,
         gate=facts.gate,
         trial=facts.trial,
+        context=context,
     )
 
 

@@ -30,7 +30,10 @@ class Interaction:
 
 
 def interactions(
-    tables: Iterable[TaskTable], options: Options = bootstrap.DEFAULT, seed: int = 0
+    tables: Iterable[TaskTable],
+    options: Options = bootstrap.DEFAULT,
+    seed: int = 0,
+    order: tuple[str, ...] = (),
 ) -> tuple[Interaction, ...]:
     """Set the first prompt against every other one, for the highest preset against every other one.
 
@@ -40,6 +43,8 @@ def interactions(
     options : qfr.stats.bootstrap.Options
     seed : int
         Monte Carlo only.
+    order : tuple of str
+        Explicit order of the presets, highest first; without it a preset needs a number of bits.
 
     Returns
     -------
@@ -50,7 +55,7 @@ def interactions(
     settings: dict[tuple[object, ...], dict[tuple[str, str], TaskTable]] = defaultdict(dict)
     twice: set[tuple[object, ...]] = set()
     for table in tables:
-        if table.key.fault != "none" and bits(table.key.quant) is not None:
+        if table.key.fault != "none" and (order or bits(table.key.quant) is not None):
             alike = table.treatment
             rest = (alike.suite, alike.build, alike.engine, alike.executor, table.tasks)
             where = (replace(table.key, quant="", prompt=""), table.policy, *rest)
@@ -61,12 +66,14 @@ def interactions(
     found: list[Interaction] = []
     for setting, cells in settings.items():
         if setting not in twice:
-            found += _of_setting(cells, (options, seed))
+            found += _of_setting(cells, (options, seed), order)
     return tuple(found)
 
 
-def _of_setting(cells: dict[tuple[str, str], TaskTable], way: tuple[Options, int]) -> Iterable[Interaction]:
-    quants = sorted({quant for quant, _ in cells}, key=lambda name: order_key(Axis.quant, name))
+def _of_setting(
+    cells: dict[tuple[str, str], TaskTable], way: tuple[Options, int], order: tuple[str, ...]
+) -> Iterable[Interaction]:
+    quants = sorted({quant for quant, _ in cells}, key=lambda name: order_key(Axis.quant, name, order))
     prompts = sorted({prompt for _, prompt in cells}, key=lambda name: order_key(Axis.prompt, name))
     for b in quants[1:]:
         for second in prompts[1:]:

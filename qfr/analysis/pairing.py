@@ -40,6 +40,9 @@ _WORDS = {
     "schema": "schema or scorer version",
 }
 
+ACROSS_BUILDS = "across builds"
+# Context of pairs whose sides are of two builds.
+
 Variant = tuple[str, ...]
 
 
@@ -105,6 +108,30 @@ def pairs(tables: Iterable[TaskTable], vary: Axis, order: tuple[str, ...] = ()) 
     return tuple(found)
 
 
+def across_builds(tables: Iterable[TaskTable], vary: Axis) -> tuple[Pair, ...]:
+    """Return every pair of cells of two llama.cpp builds that agree in all else but the varied axis.
+
+    They are no part of `pairs`: whoever asks for them gets both builds named in the labels. A level is also
+    set against itself, the build that was listed first as A.
+    """
+    groups: dict[tuple[str, ...], list[TaskTable]] = defaultdict(list)
+    for table in tables:
+        rest = (name for name in _TREATMENTS if name not in _FREE[vary] and name != "build")
+        key = (*_names(table, vary), table.policy, *(getattr(table.treatment, name) for name in rest))
+        groups[key].append(table)
+    found = []
+    for members in groups.values():
+        members.sort(key=lambda table: order_key(vary, level(table, vary)))
+        for a, b in combinations(members, 2):
+            if a.treatment.build != b.treatment.build:
+                name_a, name_b = (f"{level(one, vary)} [{one.treatment.build[:9]}]" for one in (a, b))
+                first, second = aligned((a, b))
+                remark = differences(a.treatment, b.treatment, frozenset(_TREATMENTS) - {"build"})
+                remarks = (*_remarks(a, b, vary), f"{remark}, as asked")
+                found.append(Pair(first, second, name_a, name_b, remarks, ACROSS_BUILDS))
+    return tuple(found)
+
+
 def kept_apart(tables: Iterable[TaskTable], vary: Axis) -> tuple[Apart, ...]:
     """Return the cells that share all names but the varied one and are not contrasted, with the difference.
 
@@ -130,7 +157,7 @@ def kept_apart(tables: Iterable[TaskTable], vary: Axis) -> tuple[Apart, ...]:
 def differences(a: Treatment, b: Treatment, free: frozenset[str]) -> str:
     """Name what differs between two treatments, such as ``llama.cpp build differs (0c1e570 / b10f9ca)``."""
     return "; ".join(
-        f"{_WORDS[name]} differs ({_short(getattr(a, name))} / {_short(getattr(b, name))})"
+        f"{_WORDS[name]} differs ({_told(name, getattr(a, name))} / {_told(name, getattr(b, name))})"
         for name in _TREATMENTS
         if name not in free and getattr(a, name) != getattr(b, name)
     )
@@ -201,9 +228,11 @@ def _contexts(tables: tuple[TaskTable, ...], vary: Axis) -> dict[tuple[str, ...]
         ]
         for context, treatment in known.items():
             described[context] = "; ".join(
-                f"{_WORDS[name]} {_short(getattr(treatment, name))}" for name in differing
+                f"{_WORDS[name]} {_told(name, getattr(treatment, name))}" for name in differing
             )
-    return described
+    # Cells of one run share what tells the run from another, also where only some of them have twins.
+    named = {_context(table, vary): table.key.context for table in tables if table.key.context}
+    return described | named
 
 
 def _told_apart(variant: Variant, known: set[Variant]) -> str:
@@ -232,6 +261,13 @@ def _refuse_twins(members: list[TaskTable], vary: Axis) -> None:
                 "the same cell is listed twice", where=table.key.name, hint="hand in each finished cell once"
             )
         seen.add(mine)
+
+
+def _told(name: str, value: str) -> str:
+    parts = value.split()
+    if name == "executor" and len(parts) == 3:
+        return f"{parts[0][:8]}, {parts[1]} steps, {parts[2]} errors"
+    return _short(value)
 
 
 def _short(value: str) -> str:

@@ -63,12 +63,12 @@ class Process:
     # Episodes in which plain text spelled a control token of the model.
 
 
-def process(cell: Cell) -> Process:
-    """Count what happened in one cell."""
+def process(cell: Cell, context: str = "") -> Process:
+    """Count what happened in one cell; `context` tells it from others of the same names."""
     frame = cell.episodes
     endings = frame["ending"].value_counts()
     return Process(
-        key=cell_key(cell.facts),
+        key=cell_key(cell.facts, context),
         episodes=len(frame),
         tasks=int(frame["task"].nunique()),
         turns=int(frame["turns"].sum()),

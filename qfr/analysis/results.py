@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from qfr.analysis.decomposition import Bounds, Decomposition
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Contrast:
     """A minus B. Differences, ends and bounds in points (-100..100), rates as fractions (0..1)."""
 
@@ -39,11 +39,11 @@ class Contrast:
     certified_a: int
     certified_b: int
     # Tasks that passed clean (within the family).
-    dropped_a: tuple[str, ...]
-    dropped_b: tuple[str, ...]
+    dropped_a: tuple[str, ...] = ()
+    dropped_b: tuple[str, ...] = ()
     # Tasks certified on that side that do not enter; not listed again per family.
-    undelivered_a: tuple[str, ...]
-    undelivered_b: tuple[str, ...]
+    undelivered_a: tuple[str, ...] = ()
+    undelivered_b: tuple[str, ...] = ()
     # Certified tasks none of whose scheduled faults fired.
 
     # --- estimate ---------------------------------------------------------------------------------
@@ -62,30 +62,30 @@ class Contrast:
     remarks: tuple[str, ...]
 
     # --- exact tests over paired tasks; None for own ----------------------------------------------
-    favour_a: int | None
-    favour_b: int | None
-    ties: int | None
-    sign_p: float | None
-    signflip_p: float | None
-    smallest_p: float | None
+    favour_a: int | None = None
+    favour_b: int | None = None
+    ties: int | None = None
+    sign_p: float | None = None
+    signflip_p: float | None = None
+    smallest_p: float | None = None
     # The smallest p that the untied tasks could have given.
-    detectable: float | None
+    detectable: float | None = None
     # True difference in points that this many tasks, spread as observed, find with 80 % power; matched and
     # full over all tasks only.
 
     # --- equivalence within a margin; None but for matched and full over all tasks ------------------
     margin: float
     # In points.
-    equivalence_low: float | None
-    equivalence_high: float | None
+    equivalence_low: float | None = None
+    equivalence_high: float | None = None
     # The 90 % interval that decides (two one-sided tests of level 0.05), in points.
-    equivalent: bool | None
+    equivalent: bool | None = None
     # That interval lies strictly within the margin; None where it cannot be told.
 
     # --- what it is made of; None where it does not apply -------------------------------------------
-    decomposition: Decomposition | None
+    decomposition: Decomposition | None = None
     # Full target only.
-    bounds: Bounds | None
+    bounds: Bounds | None = None
     # Only while a scheduled fault of an entering task did not fire: all of them as failure and as success.
-    ungated_bounds: Bounds | None
+    ungated_bounds: Bounds | None = None
     # Full target only: the difference had faults run on uncertified tasks too, which may have any outcome.

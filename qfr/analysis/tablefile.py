@@ -7,6 +7,7 @@
      "task_names": ["a", "b", "c"],            optional
      "levels": ["bf16", "awq"],                optional, from high to low (else by number or by bits)
      "policy": "strict",                       optional, a label
+     "file_bytes": {"Llama/8": 8540770592},    optional, size of each model's file at a level
      "tables": {"Llama/8/P0": [2, null, 3]}}   model/level/prompt: successes, null = failed the clean pass
 
 Other top-level keys are ignored unless they look like a misspelling of one of these.
@@ -15,17 +16,18 @@ Other top-level keys are ignored unless they look like a misspelling of one of t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from qfr.analysis.equal_memory import Size
 from qfr.analysis.targets import CellKey, TaskTable
 from qfr.errors import TableError, did_you_mean
 from qfr.stats.lattice import IntArray
 
-_KEYS = ("sites", "families", "task_names", "levels", "policy", "tables")
+_KEYS = ("sites", "families", "task_names", "levels", "policy", "file_bytes", "tables")
 _Json = None | bool | int | float | str | list["_Json"] | dict[str, "_Json"]
 _LARGEST_COUNT = 10**6
 
@@ -37,6 +39,8 @@ class ResultTable:
     tables: tuple[TaskTable, ...]
     levels: tuple[str, ...]
     # The file's own order of levels, highest first; empty when it gives none.
+    sizes: Mapping[Size, float] = field(default_factory=dict)
+    # Bytes by model, level and "" (a table names no file); empty when it gives none.
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def parse_table(text: str, name: str = "table") -> ResultTable:
             hint='"Model/level/prompt": [...]',
         )
     read = tuple(_table(key, values, shape, source) for key, values in tables.items())
-    return ResultTable(read, _levels(data, source, read))
+    return ResultTable(read, _levels(data, source, read), _sizes(data, source, read))
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,25 @@ def _levels(data: dict[str, _Json], source: _Source, tables: Sequence[TaskTable]
                     where=source.at("levels"),
                 )
     return tuple(levels)
+
+
+def _sizes(data: dict[str, _Json], source: _Source, tables: Sequence[TaskTable]) -> dict[Size, float]:
+    given = data.get("file_bytes", {})
+    if not isinstance(given, dict):
+        raise TableError("must be an object", where=source.at("file_bytes"), hint='{"Llama/8": 8540770592}')
+    known = {f"{table.key.model}/{table.key.quant}" for table in tables}
+    sizes: dict[Size, float] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise TableError(
+                f"{name!r} is no model and level of a table{did_you_mean(name, known)}",
+                where=source.at("file_bytes"),
+            )
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise TableError(f"{json.dumps(value)[:40]} is no size in bytes", where=source.at(name))
+        model, _, level = name.rpartition("/")
+        sizes[model, level, ""] = float(value)
+    return sizes
 
 
 def _unique(pairs: list[tuple[str, _Json]]) -> dict[str, _Json]:

@@ -48,11 +48,14 @@ class CellKey:
     suite: str
     gate: str
     trial: int
+    context: str = ""
+    # What tells it from a cell of the same names, such as ``error budget 2``; mostly empty.
 
     @property
     def name(self) -> str:
-        """The run's name: `llama q8_0 P0 et`, without the parts that are empty."""
-        return " ".join(part for part in (self.model, self.quant.lower(), self.prompt, self.fault) if part)
+        """The run's name: `llama q8_0 P0 et`, without the parts that are empty; then the context."""
+        names = (self.model, self.quant.lower(), self.prompt, self.fault)
+        return ", ".join(part for part in (" ".join(name for name in names if name), self.context) if part)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,10 @@ _TAGS = (
     "mlflow.source.name", "mlflow.source.git.commit",
 )  # fmt: skip
 # Tags of a sweep's run that mean something on its own machine only.
-_LOCAL = ("qfr.pid", "qfr.host", IMPORTED_TAG, IMPORTING_TAG)
+_LOCAL = (
+    "qfr.pid", "qfr.pid_started", "qfr.host", "qfr.machine", "qfr.lock_domain", "qfr.heartbeat",
+    IMPORTED_TAG, IMPORTING_TAG,
+)  # fmt: skip
 _MESSAGES = ("failure.txt", "engine_log_tail.txt")
 # What a run without a list of its artifacts holds.
 _EARLIER = (
@@ -167,8 +170,13 @@ def _logged(run: TakenRun, listed: Mapping[str, str]) -> dict[str, bytes]:
     for name, digest in listed.items():
         if sha256_hex(files[name]) != digest:
             raise _changed(run, name)
-    log = files.get(LOG_FILE, b"")
-    check_log(log, run.plain.tags.get("qfr.log_sha256", ""), where=f"{LOG_FILE} of {run.where}")
+    if LOG_FILE not in files:
+        raise LogError(
+            f"{LOG_FILE} is missing",
+            where=run.where,
+            hint="deleted from under the run? Then delete the run in MLflow too and run the cell again",
+        )
+    check_log(files[LOG_FILE], run.plain.tags.get("qfr.log_sha256", ""), where=f"{LOG_FILE} of {run.where}")
     return files
 
 

@@ -24,7 +24,7 @@ from qfr.tracking.sweep import PLAN_FILE, find_sweep
 from qfr.tracking.transfer import PARENT_TAG, HeldRun, PlainRun, held, held_sweep, put_run
 from qfr.tracking.writer import LOG_FILE
 
-_FOLDER = re.compile(r"(c-[0-9a-f]{16})(?:\.([0-9]{1,6}))?")
+_FOLDER = re.compile(r"(c-[0-9a-f]{16}(?:@[0-9]+of[0-9]+)?)(?:\.([0-9]{1,6}))?")
 _TAG = re.compile(r"qfr\.\w{1,60}|mlflow\.source\.(name|git\.commit)|" + re.escape(PARENT_TAG))
 
 

@@ -12,6 +12,7 @@ from qfr.archive.layout import RUN_FILE, RUNS
 from qfr.archive.restoring import restore
 from qfr.errors import ConfigError
 from qfr.front.show import console
+from qfr.tracking.environment import redact
 from qfr.tracking.store import open_store
 
 EXPERIMENT = "qfr"
@@ -69,4 +70,4 @@ def _report(sweep: str, uri: str | None, root: str, experiment: str | None) -> s
         ("--experiment", experiment, EXPERIMENT),
     ):
         words += [flag, value] if value is not None and value != usual else []
-    return shlex.join(words)
+    return redact(shlex.join(words))

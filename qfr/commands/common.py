@@ -62,3 +62,19 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is too small: at least 1")
     return value
+
+
+def points(text: str) -> float:
+    """A number of points above 0 and up to 100, for argparse."""
+    value = float(text)
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is no number of points above 0 and up to 100")
+    return value
+
+
+def not_negative(text: str) -> int:
+    """An integer of at least 0, for argparse."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is negative")
+    return value

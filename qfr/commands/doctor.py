@@ -1,6 +1,8 @@
 """Check an installation: versions, llama.cpp's build, GPU, disk, MLflow store, model files.
 
-Exit code 1 on a problem.
+Exit code 1 on a problem. With --exactness, --speed or overrides (`qfr doctor --exactness model=smollm2
+quant=q4_1`) one model is loaded and tried instead: whether its forks leave the very bits (within a minute on
+usual machines), and how many tokens it evaluates per second (ten seconds; `mode=plan` uses it).
 Files that are at hand are compared with their pinned SHA-256 (read once, then remembered by size and time).
 """
 
@@ -17,13 +19,17 @@ from pathlib import Path
 from rich.table import Table
 
 import qfr
+from qfr.commands.model_checks import check_model
 from qfr.config import EngineKind, QuantConfig
 from qfr.engine.digests import digest
 from qfr.engine.library import library_facts
 from qfr.engine.resolve import look
 from qfr.errors import EngineError, QfrError
 from qfr.front.models import compose_cell, model_names
+from qfr.front.shared_store import sqlite_file
 from qfr.front.show import console
+from qfr.front.speed import SECONDS
+from qfr.tracking.filesystem import network_kind
 from qfr.tracking.store import peek_store
 
 _PACKAGES = ("hydra-core", "mlflow", "numpy", "scipy", "pandas", "plotly", "gguf", "huggingface-hub")
@@ -50,17 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="check this model's files only, may be repeated (left out = all of conf/model)",
     )
+    parser.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", help="the model to try: model=… quant=… engine.streams=…"
+    )
+    parser.add_argument(
+        "--exactness", action="store_true", help="try whether forks are bit-equal to fresh evaluation"
+    )
+    parser.add_argument("--speed", action="store_true", help="measure prefill and decode speed")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of the measurement of speed")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the screen."""
-    findings = [
-        *_versions(),
-        *_engine(),
-        *_disk(Path(arguments.root)),
-        *_store(arguments),
-        *_models(arguments.model or model_names(), Path(arguments.root) / "models"),
-    ]
+    findings = list(_model(arguments)) if _asks_for_model(arguments) else _all(arguments)
     table = Table(show_header=False, box=None, padding=(0, 1))
     for one in findings:
         mark = {True: "[green]ok[/]", False: "[bold red]problem[/]", None: ""}[one.ok]
@@ -70,6 +78,33 @@ def run(arguments: argparse.Namespace) -> int:
     bad = [one for one in findings if one.ok is False]
     out.print(f"\n{len(bad)} problems" if bad else "\nno problem found")
     return 1 if bad else 0
+
+
+def _asks_for_model(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.exactness or arguments.speed or arguments.overrides)
+
+
+def _model(arguments: argparse.Namespace) -> Iterator[Finding]:
+    neither = not (arguments.exactness or arguments.speed)
+    checked = check_model(
+        arguments.overrides,
+        Path(arguments.root),
+        exactness=arguments.exactness or neither,
+        speed=arguments.speed or neither,
+        seconds=arguments.seconds,
+    )
+    for ok, what, said in checked.lines():
+        yield Finding(what, ok, said)
+
+
+def _all(arguments: argparse.Namespace) -> list[Finding]:
+    return [
+        *_versions(),
+        *_engine(),
+        *_disk(Path(arguments.root)),
+        *_store(arguments),
+        *_models(arguments.model or model_names(), Path(arguments.root) / "models"),
+    ]
 
 
 def _versions() -> Iterator[Finding]:
@@ -112,6 +147,10 @@ def _disk(root: Path) -> Iterator[Finding]:
 
 
 def _store(arguments: argparse.Namespace) -> Iterator[Finding]:
+    database = sqlite_file(arguments.uri, str(arguments.root))
+    if database is not None and (kind := network_kind(database)):
+        told = f"SQLite on {kind}: never let two machines write to it (docs/cluster.md)"
+        yield Finding("file system of the store", None, told)
     try:
         store = peek_store(arguments.uri, Path(arguments.root), arguments.experiment)
     except QfrError as error:

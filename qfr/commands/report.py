@@ -15,13 +15,21 @@ from pathlib import Path
 from qfr.analysis.family import selector
 from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import parse_groups
-from qfr.commands.common import add_bootstrap, add_store, existing_store, experiments
+from qfr.commands.common import (
+    add_bootstrap,
+    add_store,
+    existing_store,
+    experiments,
+    not_negative,
+    points,
+)
 from qfr.errors import UserError
 from qfr.front.reporting import ReportRequest, report_sweep
 from qfr.front.show import console
 from qfr.records import Policy
 from qfr.report.published import NAMES, published
 from qfr.scoring import SCORER_VERSION
+from qfr.tracking.environment import redact
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,10 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--groups", default="", metavar="NAME=PRESETS;…", help="'high=q8_0,q6_k;low=q4_k_m,q3_k_m'"
     )
-    parser.add_argument("--margin", type=float, default=7.5, help="of equivalence, in points")
+    parser.add_argument("--margin", type=points, default=7.5, help="of equivalence, in points")
     parser.add_argument("--against", choices=NAMES, help="published results to set beside")
     parser.add_argument(
-        "--transcripts", type=int, default=8000, metavar="N", help="episodes in the page's viewer, at most"
+        "--transcripts",
+        type=not_negative,
+        default=8000,
+        metavar="N",
+        help="episodes in the page's viewer, at most",
+    )
+    parser.add_argument(
+        "--across-builds",
+        action="store_true",
+        help="also contrast cells of different llama.cpp builds (kept apart otherwise); both are named",
     )
     parser.add_argument(
         "--format", default="text", choices=("text", "md"), help="what is printed: tables, or Markdown"
@@ -77,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         resamples=arguments.resamples,
         seed=arguments.seed,
         out=arguments.out or Path(arguments.root) / "reports" / (arguments.sweep or "all"),
-        command=shlex.join(["qfr", *sys.argv[1:]]),
+        command=redact(shlex.join(["qfr", *sys.argv[1:]])),
         margin=arguments.margin,
         transcripts=arguments.transcripts,
         family=tuple(selector(_fields(text)) for text in arguments.family),
@@ -85,6 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         against=published(arguments.against) if arguments.against else None,
         markdown=arguments.format == "md",
         images=arguments.images,
+        across_builds=arguments.across_builds,
     )
     report_sweep(store, request, console())
     return 0

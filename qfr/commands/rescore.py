@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     done = [
         rescore(store, cell, policy, version, ep_min_calls=arguments.ep_min_calls)
-        for cell in reading.cells
+        for whole in reading.cells
+        for cell in whole.parts or (whole,)
         for policy in arguments.policy or list(Policy)
     ]
     console().print(_table(done, version))

@@ -9,7 +9,7 @@ the fork. Callers therefore play every episode from its start and get forking fo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from qfr.records import Generation
 
@@ -19,7 +19,7 @@ class EngineInfo:
     """Provenance of a loaded engine: what answered."""
 
     kind: str
-    # llama_cpp or scripted.
+    # llama_cpp, scripted or openai.
     library_version: str
     # Version of the binding.
     llama_commit: str
@@ -29,7 +29,7 @@ class EngineInfo:
     library_sha256: str
     # Digest over the loaded shared libraries, in name order.
     system_info: str
-    # llama.cpp's own line about the CPU and GPU features.
+    # llama.cpp's own line about the CPU and GPU features; what a server says of itself, as JSON.
     device: str
     # Names of the devices that hold layers, "cpu" without offload.
     offloaded_layers: int
@@ -52,6 +52,8 @@ class EngineInfo:
     # "own" when the template has a system turn, "folded" when it joins it to the first user turn.
     rewind: bool
     # False when the cache cannot be rewound and every episode is evaluated afresh.
+    exactness: str = ""
+    # What a trial of forks against fresh evaluation showed, in one line; "" where none was made.
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,20 @@ class Counters:
     # Tokens evaluated in segments.
     decode_tokens: int
     # Tokens evaluated one by one.
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """What the trial showed."""
+
+    exact: bool
+    # Forks leave the very bits; False also where the cache cannot be taken back at all.
+    turns: int
+    # Turns that were compared, each by the digest of all its logits.
+    difference: str
+    # The first difference, or why nothing was compared; "" where all is equal.
+    seconds: float
+    # What the trial took.
 
 
 class Engine(Protocol):
@@ -115,6 +131,81 @@ class Engine(Protocol):
 
     def reset_counters(self) -> None:
         """Start counting anew (and forget the segment tree that the ratio is measured against)."""
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A message for one of several streams, whose next turn is wanted."""
+
+    stream: int
+    # Number of the stream, from 0.
+    system: str | None
+    # The system message where this opens an episode; None where it goes on.
+    message: str
+    # The task's text, or an observation.
+    max_tokens: int
+    # Tokens of the turn at most.
+    forced: str | None = None
+    # Assistant text that is written instead of being generated.
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A turn that one of several streams has finished."""
+
+    stream: int
+    generation: Generation
+
+
+@runtime_checkable
+class StreamEngine(Protocol):
+    """A loaded model that plays several episodes in lockstep: each open turn gains one token per batch.
+
+    What a batch holds follows from the sequence of calls alone. A message is evaluated in its own stream
+    alone, as an engine of one stream does it; only generated tokens of several streams share a batch.
+    """
+
+    @property
+    def info(self) -> EngineInfo:
+        """What answers."""
+        ...
+
+    def advance(self, asks: tuple[Ask, ...]) -> tuple[Answered, ...]:
+        """Take messages for streams without an open turn, and go on until at least one turn is finished.
+
+        Returns
+        -------
+        tuple of Answered
+            In the order of the streams. Turns that a kept transcript answers come at once.
+
+        Raises
+        ------
+        EngineError
+            Non-finite logits, a failed decode, a stream that is asked twice, nothing to go on with.
+        WorkerDied
+            The engine's process ended.
+        """
+        ...
+
+    def keep(self) -> None:
+        """Keep the transcripts that the streams hold now: later episodes that repeat one fork from it."""
+        ...
+
+    def forget(self) -> None:
+        """Let go of the transcripts that were kept."""
+        ...
+
+    def counters(self) -> Counters:
+        """Work so far."""
+        ...
+
+    def reset_counters(self) -> None:
+        """Start counting anew."""
         ...
 
     def close(self) -> None:

@@ -9,54 +9,20 @@ goes on.
 
 from __future__ import annotations
 
-import hashlib
-import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
 
 from qfr.config import EngineConfig
-from qfr.engine import provenance
 from qfr.engine.base import Counters, EngineInfo
 from qfr.engine.gguf import ModelFile
+from qfr.engine.greedy import Logits, Writing
 from qfr.engine.llama_api import LlamaLog
-from qfr.engine.llama_model import LoadedModel
-from qfr.engine.template import ChatTemplate
-from qfr.engine.tokens import Tokenizer
+from qfr.engine.opened import open_file
+from qfr.engine.path import Asked, Node, Segment, Written, generation, out_of_context, position, turn_node
 from qfr.engine.tree import ROOT, Tally
-from qfr.errors import EngineError, ModelFileError
-from qfr.records import Generation, StopReason
-
-_Logits = NDArray[np.float32]
-# Digits kept of a margin, in logits.
-_MARGIN_DIGITS = 6
-
-
-@dataclass(frozen=True)
-class _Segment:
-    """Tokens that were evaluated together."""
-
-    key: bytes
-    tokens: tuple[int, ...]
-    logits: _Logits
-    # After the last token, shape (n_vocab,): a turn can be generated anew without evaluating the segment.
-
-
-@dataclass(frozen=True)
-class _Turn:
-    """A turn that was generated, or written by force."""
-
-    key: bytes
-    max_tokens: int
-    forced: str | None
-    generation: Generation
-    tokens: tuple[int, ...]
-    # Those of its tokens that were evaluated, one by one: all but the last.
-    pending: int | None
-    # The last token where it is no end token: it still has to be evaluated if the transcript goes on.
+from qfr.errors import EngineError
+from qfr.records import Generation
 
 
 class LlamaEngine:
@@ -84,23 +50,11 @@ class LlamaEngine:
     def __init__(
         self, model: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog | None = None
     ) -> None:
-        self._model = LoadedModel(model.path, config, n_ctx, log or LlamaLog())
-        try:
-            spell = self._model.spelling
-            template = ChatTemplate(
-                model.facts.template, spell(self._model.bos), spell(self._model.eos), str(model.path)
-            )
-            markup = template.markup()
-            if self._model.eot is None:
-                raise ModelFileError("it has no token that ends a turn", where=str(model.path))
-        except ModelFileError:
-            self._model.close()
-            raise
-        self._tokenizer = Tokenizer(self._model, markup)
-        self._rewind = self._model.rewindable and (self._model.window == 0 or config.swa_full)
-        self._info = provenance.engine_info(self._model, model, markup, rewind=self._rewind)
+        opened = open_file(model, config, n_ctx, log)
+        self._model, self._tokenizer, self._info = opened.model, opened.tokenizer, opened.info
+        self._rewind = self._info.rewind
         self._tally = Tally()
-        self._path: list[_Segment | _Turn] = []
+        self._path: list[Node] = []
         self._cursor = 0
         self._began = self._full = False
 
@@ -129,7 +83,7 @@ class LlamaEngine:
         tokens = self._tokenizer.observation(observation)
         flagged = self._tokenizer.spells_control(observation)
         last = self._path[self._cursor - 1] if self._cursor else None
-        pending = last.pending if isinstance(last, _Turn) else None
+        pending = last.pending if isinstance(last, Written) else None
         needed = self._position(self._cursor) + len(tokens) + (pending is not None)
         if self._full or needed > self._model.n_ctx:
             return self._out_of_context(len(tokens), flagged)
@@ -146,6 +100,16 @@ class LlamaEngine:
         """Start counting anew."""
         self._tally.reset(node.key for node in self._path)
 
+    def start_over(self) -> None:
+        """Forget everything: the next episode is evaluated into an empty cache."""
+        self._model.clear()
+        self._path.clear()
+        self._began = False
+
+    def evaluate_afresh(self) -> None:
+        """Do without rewinding from now on: every fork is evaluated anew."""
+        self._rewind, self._info = False, replace(self._info, rewind=False)
+
     def close(self) -> None:
         """Free the model's memory."""
         self._model.close()
@@ -156,44 +120,35 @@ class LlamaEngine:
 
     def _position(self, count: int) -> int:
         """Evaluated tokens of the first `count` nodes."""
-        return sum(len(node.tokens) for node in self._path[:count])
+        return position(self._path[:count])
 
     def _key_before(self) -> bytes:
         return self._path[self._cursor - 1].key if self._cursor else ROOT
 
     def _out_of_context(self, prompt_tokens: int, flagged: bool) -> Generation:
         self._full = True
-        empty = hashlib.sha256().hexdigest()
-        return Generation("", (), StopReason.context, prompt_tokens, (), empty, flagged)
+        return out_of_context(prompt_tokens, flagged=flagged)
 
     def _segment(self, tokens: tuple[int, ...]) -> None:
         """Step over the segment, evaluating it unless the live path holds it here."""
         key = self._tally.visit(self._key_before(), tokens)
         node = self._path[self._cursor] if self._cursor < len(self._path) else None
-        if not isinstance(node, _Segment) or node.tokens != tokens:
+        if not isinstance(node, Segment) or node.tokens != tokens:
             self._fork()
-            self._path.append(_Segment(key, tokens, self._evaluate(tokens).copy()))
+            self._path.append(Segment(key, tokens, self._evaluate(tokens).copy()))
         self._cursor += 1
 
     def _turn(self, prompt_tokens: int, max_tokens: int, forced: str | None, flagged: bool) -> Generation:
         """Step over the turn, generating it unless the live path holds it here."""
+        asked = Asked(max_tokens, forced)
         node = self._path[self._cursor] if self._cursor < len(self._path) else None
-        if isinstance(node, _Turn) and (node.max_tokens, node.forced) == (max_tokens, forced):
+        if isinstance(node, Written) and node.asked == asked:
             self._tally.visit(self._key_before(), node.tokens, kind="turn")
         else:
             self._fork()
-            written = self._generate(max_tokens, forced)
-            key = self._tally.visit(self._key_before(), written.token_ids[:-1], kind="turn")
-            node = _Turn(
-                key,
-                max_tokens,
-                forced,
-                generation=replace(
-                    written, prompt_tokens=prompt_tokens, control_text=flagged or written.control_text
-                ),
-                tokens=written.token_ids[:-1],
-                pending=None if written.stop is StopReason.end_of_generation else written.token_ids[-1],
-            )
+            made = generation(self._write(asked), self._tokenizer, prompt_tokens, flagged=flagged)
+            key = self._tally.visit(self._key_before(), made.token_ids[:-1], kind="turn")
+            node = turn_node(key, asked, made)
             self._path.append(node)
         self._cursor += 1
         return node.generation
@@ -209,68 +164,35 @@ class LlamaEngine:
         if self._rewind:
             if self._model.rewind(length):
                 return
-            self._rewind, self._info = False, replace(self._info, rewind=False)
+            self.evaluate_afresh()
         self._model.clear()
         for node in self._path:
-            pieces = [node.tokens] if isinstance(node, _Segment) else [(token,) for token in node.tokens]
+            pieces = [node.tokens] if isinstance(node, Segment) else [(token,) for token in node.tokens]
             for piece in pieces:
                 self._evaluate(piece)
 
-    def _evaluate(self, tokens: Sequence[int]) -> _Logits:
+    def _evaluate(self, tokens: Sequence[int]) -> Logits:
         start = time.perf_counter()
         try:
             logits = self._model.decode(tokens)
         except EngineError:
             # What the cache holds now is unknown.
-            self._model.clear()
-            self._path.clear()
-            self._began = False
+            self.start_over()
             raise
         self._tally.evaluated(len(tokens), time.perf_counter() - start)
         return logits
 
-    # Greedy decoding
-
-    def _generate(self, max_tokens: int, forced: str | None) -> Generation:
-        """Write a turn after the segment at the cursor."""
+    def _write(self, asked: Asked) -> Writing:
+        """Write a turn after the segment at the cursor, greedily."""
         segment = self._path[self._cursor - 1]
-        if not isinstance(segment, _Segment):
+        if not isinstance(segment, Segment):
             raise EngineError("a turn has to follow a message")
-        script = None if forced is None else self._tokenizer.assistant(forced)
+        script = None if asked.forced is None else self._tokenizer.assistant(asked.forced)
         room = self._model.n_ctx - self._position(self._cursor)
-        logits, digest, stop = segment.logits, hashlib.sha256(), None
-        chosen: list[int] = []
-        margins: list[float] = []
-        while stop is None:
-            if chosen:
-                logits = self._evaluate(chosen[-1:])
-            best, margin = self._best(logits)
-            digest.update(logits.data)
-            margins.append(margin)
-            if script is None:
-                self._tally.chosen()
-            chosen.append(best if script is None else script[len(chosen)])
-            if self._model.is_end(chosen[-1]):
-                stop = StopReason.end_of_generation
-            elif len(chosen) == max_tokens:
-                stop = StopReason.max_tokens
-            elif len(chosen) > room:
-                stop = StopReason.context
-        text = self._tokenizer.text(chosen)
-        spelled = self._tokenizer.spells_control(text)
-        return Generation(text, tuple(chosen), stop, 0, tuple(margins), digest.hexdigest(), spelled)
-
-    def _best(self, logits: _Logits) -> tuple[int, float]:
-        """The token with the largest logit (the lowest id among equals) and its lead over the runner-up."""
-        best = int(logits.argmax())
-        top = float(logits[best])
-        if not (math.isfinite(top) and math.isfinite(float(logits.min()))):
-            raise EngineError(
-                "the model's logits are not finite",
-                where=str(self._model.path),
-                hint="the file is damaged, or this build or cache type does not suit it",
-            )
-        # The runner-up is the larger of the maxima beside the winner: no copy, no sorting.
-        beside = (logits[:best], logits[best + 1 :])
-        second = max(float(part.max()) for part in beside if part.size)
-        return best, round(top - second, _MARGIN_DIGITS)
+        writing = Writing(asked.max_tokens, room, script, self._model.is_end, str(self._model.path))
+        writing.take(segment.logits)
+        while writing.stop is None:
+            writing.take(self._evaluate(writing.chosen[-1:]))
+        if script is None:
+            self._tally.chosen(len(writing.chosen))
+        return writing

@@ -91,23 +91,36 @@ def supports_offload() -> bool:
     return bool(c.llama_supports_gpu_offload())
 
 
-def devices() -> tuple[str, ...]:
-    """Names of the GPUs as ggml lists them: ``CUDA0 (NVIDIA L4)``. Empty on a CPU build."""
+def _gpus() -> list[int]:
+    """ggml's handles of the GPUs that this process sees."""
     lib = c._lib
-    get, name = lib.ggml_backend_dev_get, lib.ggml_backend_dev_name
-    description, kind = lib.ggml_backend_dev_description, lib.ggml_backend_dev_type
+    get, kind = lib.ggml_backend_dev_get, lib.ggml_backend_dev_type
     lib.ggml_backend_dev_count.restype = ctypes.c_size_t
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    for text in (name, description):
-        text.restype, text.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
     kind.restype, kind.argtypes = ctypes.c_int, [ctypes.c_void_p]
     found = [get(index) for index in range(lib.ggml_backend_dev_count())]
     # enum ggml_backend_dev_type: 0 = CPU, 1 = GPU, 2 = integrated GPU, 3 = accelerator beside the CPU.
-    return tuple(
-        f"{name(device).decode()} ({description(device).decode()})"
-        for device in found
-        if kind(device) in (1, 2)
-    )
+    return [device for device in found if kind(device) in (1, 2)]
+
+
+def devices() -> tuple[str, ...]:
+    """Names of the GPUs as ggml lists them: ``CUDA0 (NVIDIA L4)``. Empty on a CPU build."""
+    name, description = c._lib.ggml_backend_dev_name, c._lib.ggml_backend_dev_description
+    for text in (name, description):
+        text.restype, text.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
+    return tuple(f"{name(device).decode()} ({description(device).decode()})" for device in _gpus())
+
+
+def free_bytes() -> tuple[int, ...]:
+    """Free memory of each GPU, in the order of `devices`."""
+    ask = c._lib.ggml_backend_dev_memory
+    ask.restype, ask.argtypes = None, [ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2]
+    found = []
+    for device in _gpus():
+        free, total = ctypes.c_size_t(0), ctypes.c_size_t(0)
+        ask(device, ctypes.byref(free), ctypes.byref(total))
+        found.append(int(free.value))
+    return tuple(found)
 
 
 def ftype_of(preset: str) -> int | None:

@@ -15,15 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qfr.config import EngineConfig
-from qfr.engine.llama_api import LlamaLog, supports_offload
-from qfr.errors import ConfigError, EngineError, ModelFileError, did_you_mean
+from qfr.engine.llama_api import LlamaLog
+from qfr.engine.llama_settings import context_parameters, model_parameters
+from qfr.errors import EngineError, ModelFileError
 
-_CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
-_SPLIT_MODES = {
-    "none": c.LLAMA_SPLIT_MODE_NONE,
-    "layer": c.LLAMA_SPLIT_MODE_LAYER,
-    "row": c.LLAMA_SPLIT_MODE_ROW,
-}
 # enum llama_vocab_type: SentencePiece, where words carry their leading blank and a text may get one in front.
 _SENTENCEPIECE = 1
 
@@ -42,41 +37,6 @@ class SpecialToken:
     # Swallows the blanks before it.
     strips_right: bool
     # Swallows the blanks after it.
-
-
-def _cache_type(key: str, name: str) -> int:
-    if name.lower() not in _CACHE_TYPES:
-        raise ConfigError(
-            f"engine.{key}={name!r} is no cache type" + did_you_mean(name, _CACHE_TYPES),
-            hint="one of " + ", ".join(_CACHE_TYPES),
-        )
-    return int(getattr(c, f"GGML_TYPE_{name.upper()}"))
-
-
-def _model_parameters(config: EngineConfig) -> c.llama_model_params:
-    parameters: c.llama_model_params = c.llama_model_default_params()
-    parameters.n_gpu_layers = config.n_gpu_layers if supports_offload() else 0
-    parameters.split_mode = _SPLIT_MODES[config.split_mode]
-    parameters.main_gpu = config.main_gpu
-    return parameters
-
-
-def _context_parameters(config: EngineConfig, n_ctx: int) -> c.llama_context_params:
-    parameters: c.llama_context_params = c.llama_context_default_params()
-    parameters.n_ctx = n_ctx
-    parameters.n_batch, parameters.n_ubatch = config.n_batch, config.n_ubatch
-    parameters.n_seq_max = 1
-    # One vector of logits per decode is ever read; the default reserves one per token of a batch.
-    parameters.n_outputs_max = 1
-    parameters.n_threads, parameters.n_threads_batch = config.n_threads, config.n_threads_batch
-    parameters.flash_attn_type = (
-        c.LLAMA_FLASH_ATTN_TYPE_ENABLED if config.flash_attn else c.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    )
-    parameters.type_k = _cache_type("type_k", config.type_k)
-    parameters.type_v = _cache_type("type_v", config.type_v)
-    parameters.swa_full, parameters.kv_unified = config.swa_full, False
-    parameters.no_perf = True
-    return parameters
 
 
 class LoadedModel:
@@ -104,15 +64,15 @@ class LoadedModel:
         self._n_batch = config.n_batch
         log.install()
         c.llama_backend_init()
-        context_parameters = _context_parameters(config, n_ctx)
-        model = c.llama_model_load_from_file(bytes(path), _model_parameters(config))
+        of_context = context_parameters(config, n_ctx)
+        model = c.llama_model_load_from_file(bytes(path), model_parameters(config))
         if not model:
             raise ModelFileError(f"llama.cpp cannot load it\n{log.errors()}", where=str(path))
         self._model = model
         self._context: c.llama_context_p | None = None
         try:
             self._check(n_ctx)
-            context = c.llama_init_from_model(model, context_parameters)
+            context = c.llama_init_from_model(model, of_context)
             if not context:
                 raise EngineError(
                     f"llama.cpp cannot make a context of {n_ctx} tokens\n{log.errors()}",
@@ -123,10 +83,11 @@ class LoadedModel:
             c.llama_model_free(model)
             raise
         self._context = context
-        memory = c.llama_get_memory(context)
+        memory: c.llama_memory_t | None = c.llama_get_memory(context)
         if memory is None:
             raise EngineError("the context has no memory to decode with", where=str(path))
-        self._memory = memory
+        self.memory: c.llama_memory_t = memory
+        # The key-value cache.
         vocab = c.llama_model_get_vocab(model)
         if vocab is None:
             raise ModelFileError("it has no vocabulary", where=str(path))
@@ -250,7 +211,7 @@ class LoadedModel:
 
     def length(self) -> int:
         """Tokens in the cache."""
-        return int(c.llama_memory_seq_pos_max(self._memory, 0)) + 1
+        return int(c.llama_memory_seq_pos_max(self.memory, 0)) + 1
 
     def decode(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Append tokens in batches of `n_batch` from their start; logits after the last one.
@@ -262,19 +223,23 @@ class LoadedModel:
             chunk = tokens[start : start + self._n_batch]
             array = (c.llama_token * len(chunk))(*chunk)
             code = int(c.llama_decode(context, c.llama_batch_get_one(array, len(chunk))))
-            if code != 0:
-                reason = "no room left in the key-value cache" if code == 1 else "llama_decode failed"
-                raise EngineError(f"{reason} (code {code})\n{self.log.errors()}", where=str(self.path))
+            self.require_decoded(code)
         pointer = c.llama_get_logits_ith(context, -1)
         return np.ctypeslib.as_array(pointer, shape=(self.n_vocab,))
 
+    def require_decoded(self, code: int) -> None:
+        """Raise what the return code of a decode stands for, if it is an error."""
+        if code != 0:
+            reason = "no room left in the key-value cache" if code == 1 else "llama_decode failed"
+            raise EngineError(f"{reason} (code {code})\n{self.log.errors()}", where=str(self.path))
+
     def rewind(self, length: int) -> bool:
         """Take back all tokens from position `length` on; False where the cache cannot do that."""
-        return bool(c.llama_memory_seq_rm(self._memory, 0, length, -1))
+        return bool(c.llama_memory_seq_rm(self.memory, 0, length, -1))
 
     def clear(self) -> None:
         """Empty the cache."""
-        c.llama_memory_clear(self._memory, True)
+        c.llama_memory_clear(self.memory, True)
 
     def close(self) -> None:
         """Free context and weights. Safe to call twice."""

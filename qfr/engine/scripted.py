@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from qfr.engine.base import Counters, EngineInfo
+from qfr.engine.base import Answered, Ask, Counters, EngineInfo
 from qfr.engine.tree import ROOT, Tally
 from qfr.errors import EngineError
 from qfr.records import Generation, StopReason
@@ -158,3 +158,38 @@ class ScriptedEngine:
         new = self._tally.counters().tree - before
         if new:
             self._tally.evaluated(new, 0.0)
+
+
+class ScriptedStreams(ScriptedEngine):
+    """The same for several streams. Implements `qfr.engine.base.StreamEngine`.
+
+    Parameters
+    ----------
+    policy
+        Writes a turn.
+    streams : int
+        Streams at most.
+    """
+
+    def __init__(self, policy: Policy, streams: int) -> None:
+        super().__init__(policy)
+        self._episodes: list[_Open | None] = [None] * streams
+
+    def advance(self, asks: tuple[Ask, ...]) -> tuple[Answered, ...]:
+        """Write the turn of every message."""
+        answers = []
+        for ask in sorted(asks, key=lambda one: one.stream):
+            self._open = self._episodes[ask.stream]
+            if ask.system is None:
+                made = self.reply(ask.message, ask.max_tokens, ask.forced)
+            else:
+                made = self.begin(ask.system, ask.message, ask.max_tokens, ask.forced)
+            self._episodes[ask.stream] = self._open
+            answers.append(Answered(ask.stream, made))
+        return tuple(answers)
+
+    def keep(self) -> None:
+        """Nothing to keep: what is evaluated is counted, not done."""
+
+    def forget(self) -> None:
+        """Nothing was kept."""

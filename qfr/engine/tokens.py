@@ -62,6 +62,8 @@ class Tokenizer:
         self._control_text = re.compile("|".join(map(re.escape, texts))) if texts else None
         self._after_turn = self._cut(markup.before_turn)
         self._closing = self._cut(markup.before_observation)
+        self._system: str | None = None
+        self._first: tuple[int, ...] = ()
 
     # From text to tokens
 
@@ -76,13 +78,19 @@ class Tokenizer:
             (index + 1 for index, part in enumerate(between) if isinstance(part, _Control)), default=-1
         )
         head, tail = (between, []) if border < 0 else (between[:border], between[border:])
-        system = self._markup.system.clean(readable(system))
+        if system != self._system:
+            # All episodes of a cell share it, and it is the longest text by far.
+            self._system, self._first = system, self._system_segment(system, head)
         task = self._markup.task.clean(readable(task))
+        return self._first, self._ids([*tail, task, *self._after_turn], fresh=border >= 0)
+
+    def _system_segment(self, system: str, head: Sequence[_Part]) -> tuple[int, ...]:
+        system = self._markup.system.clean(readable(system))
         first = self._ids([*self._cut(self._markup.before_system), system, *head], fresh=True)
         bos = self._model.bos
         if self._model.wants_bos and bos is not None and first[:1] != (bos,):
             first = (bos, *first)
-        return first, self._ids([*tail, task, *self._after_turn], fresh=border >= 0)
+        return first
 
     def observation(self, text: str) -> tuple[int, ...]:
         """Segment of an observation, headed by the markup that closes the assistant's turn."""

@@ -69,6 +69,12 @@ class Tally:
             self._decode_tokens += tokens
             self._decode_seconds += seconds
 
+    def stepped(self, tokens: int, seconds: float) -> None:
+        """One token each of several streams was evaluated in one batch."""
+        self._evaluated += tokens
+        self._decode_tokens += tokens
+        self._decode_seconds += seconds
+
     def chosen(self, tokens: int = 1) -> None:
         """Tokens were chosen by the model."""
         self._generated += tokens

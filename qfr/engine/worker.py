@@ -6,14 +6,14 @@ import os
 import socket
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeVar
 
 from qfr.config import EngineConfig
 from qfr.engine import child
-from qfr.engine.base import Counters, EngineInfo
+from qfr.engine.base import Answered, Ask, Counters, EngineInfo, Exactness
 from qfr.engine.gguf import ModelFile
 from qfr.errors import EngineError, MachineryError, QfrError, WorkerDied
 from qfr.records import Generation
@@ -51,6 +51,27 @@ class Reply:
 
 
 @dataclass(frozen=True)
+class Advance:
+    """Take messages for streams and go on until a turn is finished."""
+
+    asks: tuple[Ask, ...]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Turns that streams have finished."""
+
+    answers: tuple[Answered, ...]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Keep the transcripts of all streams, or let go of those that were kept."""
+
+    forget: bool
+
+
+@dataclass(frozen=True)
 class Count:
     """Tell the counters, after a reset if asked."""
 
@@ -58,16 +79,28 @@ class Count:
 
 
 @dataclass(frozen=True)
+class Examine:
+    """Try whether forks are exact."""
+
+
+@dataclass(frozen=True)
+class Afresh:
+    """Do without forks from now on."""
+
+
+@dataclass(frozen=True)
 class Close:
     """Free the model and end."""
 
 
-Request = Load | Begin | Reply | Count | Close
-_Answer = TypeVar("_Answer", Generation, Counters, EngineInfo)
+Request = Load | Begin | Reply | Advance | Keep | Count | Examine | Afresh | Close
+Answer = Generation | Finished | Counters | EngineInfo | Exactness
+_Answer = TypeVar("_Answer", Generation, Finished, Counters, EngineInfo, Exactness)
 
 
 class WorkerEngine:
-    """A GGUF loaded in a child process. Implements `qfr.engine.base.Engine`.
+    """A GGUF loaded in a child process. Implements `qfr.engine.base.Engine`, and with more than one stream
+    `qfr.engine.base.StreamEngine` in its place.
 
     Parameters
     ----------
@@ -135,6 +168,18 @@ class WorkerEngine:
         """Append an observation as a user message and generate the next turn."""
         return self._ask(Reply(observation, max_tokens, forced), Generation)
 
+    def advance(self, asks: tuple[Ask, ...]) -> tuple[Answered, ...]:
+        """Take messages for streams, and go on until at least one turn is finished."""
+        return self._ask(Advance(asks), Finished).answers
+
+    def keep(self) -> None:
+        """Keep the transcripts that the streams hold now."""
+        self._ask(Keep(forget=False), Counters)
+
+    def forget(self) -> None:
+        """Let go of the transcripts that were kept."""
+        self._ask(Keep(forget=True), Counters)
+
     def counters(self) -> Counters:
         """Work so far."""
         return self._ask(Count(reset=False), Counters)
@@ -142,6 +187,18 @@ class WorkerEngine:
     def reset_counters(self) -> None:
         """Start counting anew."""
         self._ask(Count(reset=True), Counters)
+
+    def examine(self) -> Exactness:
+        """Try whether forks are exact. What the engine held of earlier episodes is gone afterwards."""
+        return self._ask(Examine(), Exactness)
+
+    def evaluate_afresh(self) -> None:
+        """Do without forks from now on: every episode is evaluated from its start."""
+        self._info = self._ask(Afresh(), EngineInfo)
+
+    def note(self, exactness: str) -> None:
+        """Put down what a trial of its forks showed."""
+        self._info = replace(self._info, exactness=exactness)
 
     def peak_memory_bytes(self) -> int | None:
         """Largest resident size of the worker so far; None when the system does not tell or it has ended."""

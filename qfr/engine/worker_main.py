@@ -7,36 +7,45 @@ import sys
 from multiprocessing.connection import Connection
 
 from qfr.engine import child
-from qfr.engine.base import Counters, EngineInfo
+from qfr.engine.exactness import examine
 from qfr.engine.llama import LlamaEngine
 from qfr.engine.llama_api import LlamaLog
-from qfr.engine.worker import Begin, Close, Load, Reply
-from qfr.errors import QfrError
-from qfr.records import Generation
+from qfr.engine.llama_streams import LlamaStreams
+from qfr.engine.worker import (
+    Advance,
+    Afresh,
+    Answer,
+    Begin,
+    Close,
+    Count,
+    Examine,
+    Finished,
+    Keep,
+    Load,
+    Reply,
+    Request,
+)
+from qfr.errors import EngineError, QfrError
 
 
 def _serve(pipe: Connection, log: child.BoundedLog) -> None:
     """Answer requests until the parent closes the pipe. Errors of ours are answers; any other ends us."""
-    engine: LlamaEngine | None = None
+    engine: LlamaEngine | LlamaStreams | None = None
     while True:
         try:
             request = pipe.recv()
         except (EOFError, ConnectionResetError):
             return
+        if isinstance(request, Close) or (engine is None and not isinstance(request, Load)):
+            break
         try:
             if isinstance(request, Load):
-                engine = LlamaEngine(request.model, request.config, request.n_ctx, LlamaLog(log.write))
-                answer: Generation | Counters | EngineInfo | QfrError = engine.info
-            elif isinstance(request, Close) or engine is None:
-                break
-            elif isinstance(request, Begin):
-                answer = engine.begin(request.system, request.task, request.max_tokens, request.forced)
-            elif isinstance(request, Reply):
-                answer = engine.reply(request.observation, request.max_tokens, request.forced)
-            else:
-                if request.reset:
-                    engine.reset_counters()
-                answer = engine.counters()
+                engine = _load(request, LlamaLog(log.write))
+                answer: Answer | QfrError = engine.info
+            elif isinstance(engine, LlamaStreams):
+                answer = _of_streams(engine, request)
+            elif engine is not None:
+                answer = _of_one(engine, request)
         except QfrError as error:
             answer = error
         try:
@@ -45,6 +54,47 @@ def _serve(pipe: Connection, log: child.BoundedLog) -> None:
             return
     if engine is not None:
         engine.close()
+
+
+def _load(request: Load, log: LlamaLog) -> LlamaEngine | LlamaStreams:
+    kind = LlamaStreams if request.config.streams > 1 else LlamaEngine
+    return kind(request.model, request.config, request.n_ctx, log)
+
+
+def _of_one(engine: LlamaEngine, request: Request) -> Answer:
+    if isinstance(request, Begin):
+        return engine.begin(request.system, request.task, request.max_tokens, request.forced)
+    if isinstance(request, Reply):
+        return engine.reply(request.observation, request.max_tokens, request.forced)
+    return _of_any(engine, request)
+
+
+def _of_streams(engine: LlamaStreams, request: Request) -> Answer:
+    if isinstance(request, Advance):
+        return Finished(engine.advance(request.asks))
+    if isinstance(request, Keep):
+        if request.forget:
+            engine.forget()
+        else:
+            engine.keep()
+        return engine.counters()
+    return _of_any(engine, request)
+
+
+def _of_any(engine: LlamaEngine | LlamaStreams, request: Request) -> Answer:
+    if isinstance(request, Examine):
+        return examine(engine)
+    if isinstance(request, Afresh):
+        engine.evaluate_afresh()
+        return engine.info
+    if not isinstance(request, Count):
+        raise EngineError(
+            f"an engine of {'one stream' if isinstance(engine, LlamaEngine) else 'several streams'} "
+            f"was asked to {type(request).__name__.lower()}"
+        )
+    if request.reset:
+        engine.reset_counters()
+    return engine.counters()
 
 
 def main(descriptor: int, parent: int) -> None:

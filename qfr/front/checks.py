@@ -4,12 +4,14 @@ together."""
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 
-from qfr.config import CellConfig, EngineKind, Mode, SuiteConfig
+from qfr.config import PRESET_BITS, SERVED_BITS, CellConfig, EngineKind, Mode, SuiteConfig
 from qfr.errors import ConfigError, did_you_mean
+from qfr.shards import one_shard
 from qfr.stats.intervals import Method
 from qfr.world import orders
-from qfr.world.base import World, suite_sha256
+from qfr.world.base import PartOfWorld, Task, World, suite_sha256
 
 WORLDS = (orders.NAME,)
 
@@ -30,7 +32,7 @@ def check_cell(cell: CellConfig) -> None:
     """
     _among("suite.world", cell.suite.world, WORLDS)
     _among("report.vary", cell.report.vary, AXES)
-    _among("report.method", cell.report.method, tuple(Method))
+    _among("report.method", cell.report.method, tuple(map(str, Method)))
     _among("engine.type_k", cell.engine.type_k, CACHE_TYPES)
     _among("engine.type_v", cell.engine.type_v, CACHE_TYPES)
     for key, value, low in (
@@ -49,8 +51,14 @@ def check_cell(cell: CellConfig) -> None:
         )
     if not cell.tracking.experiment.strip():
         raise ConfigError("tracking.experiment is empty", hint="give the MLflow experiment a name")
+    report = cell.report
+    if report.family or report.groups or report.against is not None or report.out is not None:
+        from qfr.front.report_checks import check_report
+
+        check_report(report)
     _check_registration(cell)
     _check_engine(cell)
+    _check_shard(cell)
 
 
 def _check_registration(cell: CellConfig) -> None:
@@ -76,6 +84,22 @@ def _check_registration(cell: CellConfig) -> None:
         )
 
 
+def _check_shard(cell: CellConfig) -> None:
+    if cell.suite.shard is None:
+        return
+    if cell.mode is Mode.register or cell.registration.use is not None:
+        raise ConfigError(
+            f"suite.shard={cell.suite.shard}: a registered grid is played in whole cells",
+            hint="leave suite.shard out; a registration freezes cells, and each is to be there once",
+        )
+    if cell.engine.streams > 1:
+        raise ConfigError(
+            f"suite.shard={cell.suite.shard} with engine.streams={cell.engine.streams}: a shard would be "
+            "decoded in other batches than the whole cell",
+            hint="use engine.streams=1, or play whole cells",
+        )
+
+
 def _check_engine(cell: CellConfig) -> None:
     engine, model = cell.engine, cell.model
     for preset, skill in engine.skill.items():
@@ -83,6 +107,33 @@ def _check_engine(cell: CellConfig) -> None:
             raise ConfigError(
                 f"engine.skill.{preset}={skill} is no probability", hint="use a number from 0 to 1"
             )
+    if engine.kind is EngineKind.openai:
+        if engine.streams > 1:
+            raise ConfigError(
+                f"engine.streams={engine.streams}: a server makes its own batches",
+                hint="engine.server.concurrency=N plays N tasks at the same time",
+            )
+        if engine.server.base_url is None:
+            raise ConfigError(
+                "engine=openai needs the server's address",
+                hint="engine.server.base_url=http://host:port/v1 engine.server.model=NAME",
+            )
+        if engine.streams != 1:
+            raise ConfigError(
+                f"engine.streams={engine.streams} is for engines in process",
+                hint="a server batches as it likes; engine.server.concurrency plays several tasks at a time",
+            )
+        if find_spec("openai") is None:
+            raise ConfigError(
+                "engine=openai needs the Python package openai", hint="pip install 'qfr[openai]'"
+            )
+        return
+    if cell.quant.preset in SERVED_BITS and engine.kind is EngineKind.llama_cpp:
+        raise ConfigError(
+            f"quant.preset={cell.quant.preset} is no preset of llama.cpp",
+            hint="servers run it: engine=openai engine.server.base_url=…; llama.cpp knows "
+            + ", ".join(PRESET_BITS),
+        )
     if engine.kind is EngineKind.scripted:
         if engine.skill and cell.quant.preset not in engine.skill:
             raise ConfigError(
@@ -108,6 +159,19 @@ def build_world(suite: SuiteConfig) -> World:
         Unknown family or grid.
     """
     return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid)[0]
+
+
+def tasks_of(suite: SuiteConfig) -> tuple[Task, ...]:
+    """The tasks that a cell of this suite plays: all, or its shard's."""
+    tasks = build_world(suite).tasks
+    shard = one_shard(suite.shard, len(tasks))
+    return tasks if shard is None else shard.of(tasks)
+
+
+def part_of(world: World, suite: SuiteConfig) -> World:
+    """The world with the tasks that a cell of this suite plays."""
+    tasks = tasks_of(suite)
+    return world if len(tasks) == len(world.tasks) else PartOfWorld(world, tasks)
 
 
 def suite_digest(suite: SuiteConfig) -> str:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from qfr.config import CellConfig
-from qfr.errors import QfrError
+from qfr.config import CellConfig, TrackingConfig
+from qfr.errors import QfrError, StoreAway
 from qfr.front.design import design_of
+from qfr.front.grid import name_of
 from qfr.front.outcomes import CellOutcome, JobOutcome, Status
+from qfr.front.patience import Patience
 from qfr.front.reporting import ReportRequest, report_sweep
 from qfr.front.show import console
+from qfr.front.spent import REPORT, SPENT
 from qfr.identity import clean_of
+from qfr.shards import some_shards
 from qfr.tracking import sweep as sweeps
 from qfr.tracking.search import finished_designs
 from qfr.tracking.store import Store, open_store, ui_command, ui_page
+
+_DONE = (Status.finished, Status.skipped)
 
 
 def planned(cells: Sequence[CellConfig]) -> list[sweeps.PlannedCell]:
@@ -30,11 +38,6 @@ def planned(cells: Sequence[CellConfig]) -> list[sweeps.PlannedCell]:
     return list(found.values())
 
 
-def name_of(cell: CellConfig) -> str:
-    """`llama q8_0 P0 et`."""
-    return f"{cell.model.name} {cell.quant.preset.lower()} {cell.prompt.name} {cell.fault.kind}"
-
-
 def close_sweep(sweep: str, cells: Sequence[CellConfig], outcomes: Sequence[object]) -> int:
     """Say what became of every planned cell, print the contrasts, write the report.
 
@@ -45,28 +48,73 @@ def close_sweep(sweep: str, cells: Sequence[CellConfig], outcomes: Sequence[obje
     int
         0 when every planned cell is finished, 1 otherwise.
     """
-    tracking = cells[0].tracking
-    store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
-    wanted = planned(cells)
-    run = sweeps.find_sweep(store, sweep)
-    under = run.data.tags.get("qfr.registration")
-    status = finished_designs(store, [one.design_id for one in wanted], registration=under)
-    lacking = [one for one in wanted if status.get(one.design_id) != "FINISHED"]
+    tracking, wanted = cells[0].tracking, planned(cells)
     said = {cell.design_id: cell for job in outcomes if isinstance(job, JobOutcome) for cell in job.cells}
     out = console()
-    if lacking:
-        out.print(_failures(lacking, said, status))
-    run_id = run.info.run_id
+    patience = Patience(tracking.patience, _err)
     try:
-        report_sweep(store, ReportRequest.of(cells[0], sweep), out)
+        held = patience.call("closing the sweep", lambda: _look(tracking, sweep, wanted))
+    except StoreAway as error:
+        away = [one for one in wanted if one.design_id not in said or said[one.design_id].status not in _DONE]
+        out.print(_failures(away, said, {}))
+        out.print(f"no report: MLflow is away: {error}", markup=False, soft_wrap=True)
+        _say_sync(out, tracking, said.values())
+        return 1
+    store, run_id = held.store, held.run_id
+    lacking = [one for one in wanted if held.status.get(one.design_id) != "FINISHED"]
+    if lacking:
+        out.print(_failures(lacking, said, held.status))
+        _say_sync(out, tracking, said.values())
+    try:
+        with SPENT.on(REPORT):
+            report_sweep(store, ReportRequest.of(cells[0], sweep), out)
     except QfrError as error:
         # The runs are safe; a report can be made again at any time.
         out.print(f"no report: {error}", markup=False, soft_wrap=True)
-        sweeps.close_sweep(store, run_id, ok=False)
+        if not some_shards([one.design_id for one in wanted]):
+            lacking = list(wanted)
+    try:
+        patience.call("closing the sweep", lambda: sweeps.close_sweep(store, run_id, ok=not lacking))
+    except StoreAway as error:
+        out.print(f"the sweep's run still says RUNNING: {error}", markup=False, soft_wrap=True)
         return 1
-    sweeps.close_sweep(store, run_id, ok=not lacking)
-    _say_where(out, store)
+    if lacking != list(wanted):
+        _say_where(out, store)
     return 1 if lacking else 0
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What MLflow holds of a sweep."""
+
+    store: Store
+    run_id: str
+    status: dict[str, str]
+    # design_id → FINISHED, RUNNING, FAILED, KILLED.
+
+
+def _look(tracking: TrackingConfig, sweep: str, wanted: Sequence[sweeps.PlannedCell]) -> _Look:
+    store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
+    run = sweeps.find_sweep(store, sweep)
+    under = run.data.tags.get("qfr.registration")
+    designs = [one.design_id for one in wanted]
+    return _Look(store, run.info.run_id, finished_designs(store, designs, registration=under))
+
+
+def _say_sync(out: Console, tracking: TrackingConfig, said: Iterable[CellOutcome]) -> None:
+    """How cells that ran and are not logged get to MLflow."""
+    count = sum(one.status is Status.not_logged for one in said)
+    if count:
+        root = "" if tracking.root == "mlruns" else f" --root {shlex.quote(tracking.root)}"
+        out.print(
+            f"{count} cells ran and are whole on disk. When MLflow is back:  qfr sync{root}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _err(line: str) -> None:
+    console(stderr=True).print(line, markup=False, soft_wrap=True)
 
 
 def _failures(

@@ -11,6 +11,7 @@ from qfr.front.checks import suite_digest
 from qfr.front.places import prompt_path
 from qfr.identity import clean_of, design_fields, design_id
 from qfr.prompts import Prompt, load_prompt
+from qfr.shards import one_shard, with_shard
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Design:
     """What a cell is, before it runs."""
 
     design_id: str
+    # With its part behind it for a shard ("d-…@3of8").
     clean_design_id: str
     # Of the same cell without a fault.
     prompt: Prompt
@@ -49,10 +51,13 @@ def design_of(cell: CellConfig) -> Design:
     """
     prompt = load_prompt(prompt_path(cell.prompt.file), cell.prompt.sha256)
     suite = suite_digest(cell.suite)
-    # A scripted agent evaluates nothing: its cells do not change with llama.cpp.
-    commit, source = ("", "none") if cell.engine.kind is EngineKind.scripted else declared_commit()
+    # A scripted agent evaluates nothing and a server evaluates elsewhere: llama.cpp here does not count.
+    commit, source = declared_commit() if cell.engine.kind is EngineKind.llama_cpp else ("", "none")
+    shard = one_shard(cell.suite.shard, sum(cell.suite.families.values()))
     own, clean = (
-        design_id(one, prompt_sha256=prompt.sha256, suite_sha256=suite, llama_commit=commit)
+        with_shard(
+            design_id(one, prompt_sha256=prompt.sha256, suite_sha256=suite, llama_commit=commit), shard
+        )
         for one in (cell, clean_of(cell))
     )
     return Design(own, clean, prompt, suite, commit, source)

@@ -9,8 +9,13 @@ from qfr.config import CellConfig, EngineKind
 from qfr.engine.base import Engine
 from qfr.engine.gguf import ModelFile
 from qfr.engine.resolve import resolve
-from qfr.engine.scripted import Policy, ScriptedEngine
+from qfr.engine.scripted import Policy, ScriptedEngine, ScriptedStreams
+from qfr.engine.vram import process_bytes
 from qfr.engine.worker import WorkerEngine
+from qfr.episode import Rules
+from qfr.front.exactness import assure
+from qfr.front.gpus import take_gpu
+from qfr.front.show import console
 from qfr.world.base import World
 from qfr.world.demonstrate import Habits, next_turn
 
@@ -32,6 +37,10 @@ def context_need(cell: CellConfig, world: World, system: str) -> int:
     return -(-int(prompt + task + turns) // _ROUND) * _ROUND
 
 
+def _say(line: str) -> None:
+    console(stderr=True).print(line, markup=False, soft_wrap=True)
+
+
 class Shelf:
     """Holds at most one loaded engine."""
 
@@ -48,15 +57,27 @@ class Shelf:
         """
         if cell.engine.kind is EngineKind.scripted:
             self.clear()
-            self._engine = ScriptedEngine(scripted_policy(cell))
+            policy, streams = scripted_policy(cell), cell.engine.streams
+            self._engine = ScriptedStreams(policy, streams) if streams > 1 else ScriptedEngine(policy)
             return self._engine, None
+        if cell.engine.kind is EngineKind.openai:
+            key: tuple[object, ...] = (repr(cell.engine.server), cell.engine.seed)
+            if self._engine is None or key != self._key:
+                from qfr.engine.openai_engine import OpenAIEngine
+
+                self.clear()
+                self._engine = OpenAIEngine(cell.engine.server, cell.engine.seed)
+                self._key = key
+            return self._engine, None
+        take_gpu(cell.engine.gpus, _say)
         model = resolve(cell.model, cell.quant, Path(cell.tracking.root) / "models")
         n_ctx = cell.engine.n_ctx or context_need(cell, world, system)
         key = (model.path, model.sha256, repr(cell.engine), n_ctx)
         if self._engine is None or key != self._key:
             self.clear()
-            self._engine = WorkerEngine(model, cell.engine, n_ctx)
+            self._engine = loaded = WorkerEngine(model, cell.engine, n_ctx)
             self._key = key
+            assure(loaded, cell.engine, Path(cell.tracking.root), _say)
         return self._engine, model
 
     def clear(self) -> None:
@@ -66,9 +87,50 @@ class Shelf:
             engine.close()
 
 
+def players(engine: Engine, cell: CellConfig) -> list[Engine]:
+    """Cursors that can play at the same time: a server's as many as the cell asks for, else the engine."""
+    if cell.engine.kind is EngineKind.openai:
+        from qfr.engine.openai_engine import OpenAIEngine
+
+        assert isinstance(engine, OpenAIEngine)
+        return [engine.another() for _ in range(cell.engine.server.concurrency)]
+    return [engine]
+
+
+def repeated(engine: Engine, cell: CellConfig, world: World, system: str) -> str:
+    """What a repeated episode of a served model showed; empty for engines in process."""
+    if cell.engine.kind is not EngineKind.openai:
+        return ""
+    from qfr.engine.openai_engine import OpenAIEngine
+    from qfr.front.repeats import repeat_of
+
+    assert isinstance(engine, OpenAIEngine)
+    return repeat_of(engine, cell.engine.server.concurrency, world, system, rules_of(cell))
+
+
+def rules_of(cell: CellConfig) -> Rules:
+    """What the cell's episodes are played by."""
+    return Rules(
+        executor=cell.executor.kind,
+        step_budget=cell.suite.step_budget,
+        error_budget=cell.suite.error_budget,
+        max_tokens=cell.executor.max_tokens,
+        fault_code=cell.fault.code,
+        fault_message=cell.fault.message,
+        trial=cell.trial,
+    )
+
+
 def peak_memory(engine: Engine | None) -> int | None:
     """Largest resident size of the engine's process in bytes, None where there is none."""
     return engine.peak_memory_bytes() if isinstance(engine, WorkerEngine) else None
+
+
+def device_memory(engine: Engine | None) -> int | None:
+    """GPU memory of the engine's process in bytes, None where it holds none or the driver does not tell."""
+    if not isinstance(engine, WorkerEngine) or not engine.info.offloaded_layers:
+        return None
+    return process_bytes(engine.pid)
 
 
 def scripted_policy(cell: CellConfig) -> Policy:

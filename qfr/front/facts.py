@@ -10,36 +10,41 @@ from pathlib import Path
 
 import qfr
 from qfr.canonical import canonical, digest
-from qfr.config import CellConfig
+from qfr.config import CellConfig, EngineKind
 from qfr.engine.base import EngineInfo
 from qfr.engine.gguf import ModelFile
 from qfr.facts import CellFacts
 from qfr.front.code import code_sha256
 from qfr.front.design import Design
 from qfr.front.places import data_folder
+from qfr.front.secrets import recorded
 from qfr.identity import IDENTITY_VERSION, cell_id, identity_fields
 from qfr.records import SCHEMA_VERSION, FaultKind
 from qfr.scoring import SCORER_VERSION
+from qfr.shards import shard_of, whole_id, with_shard
 
 
 def measured_ids(design: Design, info: EngineInfo) -> tuple[str, str]:
     """(cell_id, cell_id of the clean pass) on this machine."""
 
     def one(design_id: str) -> str:
-        return cell_id(
-            design_id,
+        measured = cell_id(
+            whole_id(design_id),
             model_sha256=info.model_sha256,
             library_sha256=info.library_sha256,
             device=info.device,
             offloaded_layers=info.offloaded_layers,
             n_ctx=info.n_ctx,
         )
+        return with_shard(measured, shard_of(design_id))
 
     return one(design.design_id), one(design.clean_design_id)
 
 
-def gather(cell: CellConfig, design: Design, info: EngineInfo, model: ModelFile | None) -> CellFacts:
-    """The facts of one cell."""
+def gather(
+    cell: CellConfig, design: Design, info: EngineInfo, model: ModelFile | None, repeat: str = ""
+) -> CellFacts:
+    """The facts of one cell. `repeat` says what a repeated episode showed, where that was tried."""
     own, clean = measured_ids(design, info)
     commit, dirty = git_state(str(data_folder()))
     fault = cell.fault
@@ -71,7 +76,7 @@ def gather(cell: CellConfig, design: Design, info: EngineInfo, model: ModelFile 
         error_budget=cell.suite.error_budget,
         model_sha256=info.model_sha256,
         model_bytes=info.model_bytes,
-        model_source=model_source(model),
+        model_source="server" if info.kind == EngineKind.openai else model_source(model),
         model_revision="" if model is None else model.revision or "",
         imatrix=imatrix_of(model),
         tensor_types=" ".join(f"{name}:{count}" for name, count in info.tensor_types),
@@ -93,8 +98,11 @@ def gather(cell: CellConfig, design: Design, info: EngineInfo, model: ModelFile 
         git_dirty=dirty,
         qfr_version=qfr.__version__,
         host=socket.gethostname(),
-        config=canonical(dataclasses.asdict(cell)),
+        config=canonical(dataclasses.asdict(recorded(cell))),
         code_sha256=code_sha256(),
+        server=info.system_info if info.kind == EngineKind.openai else "",
+        repeat=repeat,
+        exactness=info.exactness,
     )
 
 

@@ -19,6 +19,8 @@ class Presence(StrEnum):
     missing = "missing"
     none = "no file"
     # The scripted engine needs none.
+    served = "served"
+    # A server holds the model; nothing is known of its file.
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ def planned_file(cell: CellConfig) -> PlannedFile:
     model, preset = cell.model, cell.quant.preset
     if cell.engine.kind is EngineKind.scripted:
         return PlannedFile(model.name, preset, "–", "", None, None, Presence.none, "", "", None)
+    if cell.engine.kind is EngineKind.openai:
+        server = cell.engine.server
+        named, place = server.model or "the only model", server.identity_name
+        return PlannedFile(model.name, preset, named, place, None, None, Presence.served, "", "", None)
     given = model.path or model.base
     if given is None and preset not in model.files and model.derive_from is None:
         raise ConfigError(

@@ -15,6 +15,7 @@ from qfr.front.checks import check_cell
 from qfr.front.design import Design, design_of
 from qfr.front.files import PlannedFile, planned_file, require_imatrix
 from qfr.records import FaultKind
+from qfr.shards import read_shards
 
 _KINDS = tuple(FaultKind)
 # Overrides that say nothing about a cell.
@@ -47,8 +48,7 @@ class GridCell:
     @property
     def name(self) -> str:
         """`llama q8_0 P0 et`."""
-        config = self.config
-        return f"{config.model.name} {config.quant.preset.lower()} {config.prompt.name} {config.fault.kind}"
+        return name_of(self.config)
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,17 @@ def build_grid(
     problems: dict[str, UserError] = {}
     for point in kept:
         try:
-            cells.append(_grid_cell(point, files_needed))
+            cells += _grid_cells(point, files_needed)
         except UserError as error:
             problems.setdefault(str(error), error)
     if problems:
         raise together(list(problems.values()))
     unique, folded = _fold(cells)
+    report = cells[0].config.report
+    if report.family or report.groups:
+        from qfr.front.report_checks import check_declared
+
+        check_declared([cell.config for cell in unique])
     return Grid(tuple(unique), tuple(_walks(unique)), tuple(excluded), tuple(folded))
 
 
@@ -112,16 +117,32 @@ def shown(overrides: Iterable[str]) -> str:
     return " ".join(text for text in overrides if not text.startswith(_SAME_FOR_ALL))
 
 
-def _grid_cell(point: Point, files_needed: bool) -> GridCell:
+def _grid_cells(point: Point, files_needed: bool) -> list[GridCell]:
+    """The cell, or its shards, each a job of its own."""
     cell = point.build()
     check_cell(cell)
+    shards = read_shards(cell.suite.shard, sum(cell.suite.families.values()))
+    if len(shards) <= 1:
+        return [_grid_cell(cell, point.overrides, files_needed)]
+    others = tuple(text for text in point.overrides if not text.lstrip("+").startswith("suite.shard="))
+    return [
+        _grid_cell(
+            dataclasses.replace(cell, suite=dataclasses.replace(cell.suite, shard=str(shard))),
+            (*others, f"suite.shard={shard}"),
+            files_needed,
+        )
+        for shard in shards
+    ]
+
+
+def _grid_cell(cell: CellConfig, overrides: tuple[str, ...], files_needed: bool) -> GridCell:
     design = design_of(cell)
     file = planned_file(cell)
     if files_needed:
         require_imatrix(cell)
         if file.problem is not None:
             raise file.problem
-    return GridCell(cell, point.overrides, design, file)
+    return GridCell(cell, overrides, design, file)
 
 
 def _exclude(
@@ -194,6 +215,12 @@ def _walks(cells: Sequence[GridCell]) -> list[Walk]:
         kinds = {cell.config.fault.kind for cell in members} - {FaultKind.none}
         walks.append(Walk(tuple(members), tuple(kind for kind in _KINDS if kind in kinds)))
     return walks
+
+
+def name_of(cell: CellConfig) -> str:
+    """`llama q8_0 P0 et`; of a shard `llama q8_0 P0 3/8 et`."""
+    part = f" {cell.suite.shard}" if cell.suite.shard is not None else ""
+    return f"{cell.model.name} {cell.quant.preset.lower()} {cell.prompt.name}{part} {cell.fault.kind}"
 
 
 def with_sweep(cell: CellConfig, sweep: str) -> CellConfig:

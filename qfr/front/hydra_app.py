@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,7 @@ from qfr.front.arguments import check_arguments
 from qfr.front.exit_code import EXIT_CODE
 from qfr.front.messages import explain, explain_yaml
 from qfr.front.places import conf_folder
+from qfr.front.secrets import hidden
 
 
 def run_hydra(arguments: list[str]) -> int:
@@ -29,6 +31,11 @@ def run_hydra(arguments: list[str]) -> int:
     UserError
         Anything that the user can mend, Hydra's own errors included.
     """
+    with hidden(arguments) as shown:
+        return _run(shown)
+
+
+def _run(arguments: list[str]) -> int:
     given = get_args_parser().parse_args(arguments)
     if given.run + given.multirun + bool(given.cfg) + bool(given.info) + given.shell_completion > 1:
         raise ConfigError(
@@ -39,8 +46,9 @@ def run_hydra(arguments: list[str]) -> int:
         check_arguments(given.overrides)
     EXIT_CODE.set(0)
     try:
-        with _as_program(arguments), _full_errors():
-            hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(task)()
+        with _as_program(arguments), _full_errors(), warnings.catch_warnings():
+            _quiet()
+            hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(Task())()
     except (HydraException, OmegaConfBaseException) as error:
         raise explain(error) from error
     except YAMLError as error:
@@ -70,6 +78,29 @@ def task(cfg: DictConfig) -> object:
         return run_job(cell)
     except UserError as error:
         return error
+
+
+class Task:
+    """`task` as launchers take it: where it is unpickled, in a worker, Hydra is kept as quiet as here."""
+
+    def __call__(self, cfg: DictConfig) -> object:
+        return task(cfg)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _quiet_task, ()
+
+
+def _quiet_task() -> Task:
+    _quiet()
+    return Task()
+
+
+def _quiet() -> None:
+    # Our presets of launchers have the names of their plugins' own settings, and are checked against them: as
+    # meant, in every Hydra that we allow.
+    warnings.filterwarnings(
+        "ignore", message=r"\s*'hydra/launcher/\w+' is validated against ConfigStore schema"
+    )
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from qfr.journal import log_bytes
 from qfr.records import SCHEMA_VERSION, FaultKind
 from qfr.scoring import SCORER_VERSION
 from qfr.tracking.search import is_complete, runs_of_cell
+from qfr.tracking.simulations import SIMULATIONS_FILE
 from qfr.tracking.store import Store, hold_lock
 from qfr.tracking.tables import readable
 from qfr.tracking.writer import FinishedCell, finish_cell, start_cell
@@ -202,7 +203,7 @@ def _finished(log: Log) -> FinishedCell:
         config_yaml=log.facts.config + "\n",
         timing=b"",
         ep_min_calls=2,
-        more_files={"foreign/simulations.jsonl": _simulations(run)},
+        more_files={SIMULATIONS_FILE: _simulations(run)},
         more_metrics=_metrics(run),
     )
 

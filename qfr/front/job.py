@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-
-import filelock
+from collections.abc import Sequence
 
 from qfr.config import CellConfig
 from qfr.errors import MachineryError, ModelFileError, QfrError, TrackingError
-from qfr.front.checks import build_world
+from qfr.front.checks import build_world, part_of
 from qfr.front.design import design_of
-from qfr.front.engines import Shelf
+from qfr.front.engines import Shelf, repeated
 from qfr.front.facts import gather
+from qfr.front.grid import name_of
+from qfr.front.opening import PlannedRun
 from qfr.front.outcomes import CellOutcome, JobOutcome, Status
+from qfr.front.recording import Recording
 from qfr.front.registered import marks
+from qfr.front.sharing import walk_lock
 from qfr.front.show import console
-from qfr.front.walking import PlannedRun, Walking
+from qfr.front.spent import MODELS, SPENT
+from qfr.front.walking import Walking
 from qfr.identity import clean_of
 from qfr.records import FaultKind
-from qfr.tracking.store import open_store
+from qfr.registration.reading import is_id
 
 # The engine that the jobs of this process share, so that one loaded model serves all its prompts.
 _SHELF = Shelf()
@@ -35,53 +36,61 @@ def run_job(cell: CellConfig) -> JobOutcome:
     kinds = tuple(cell.walk) or ((cell.fault.kind,) if cell.fault.kind is not FaultKind.none else ())
     configs = [clean_of(cell)]
     configs += [dataclasses.replace(cell, fault=dataclasses.replace(cell.fault, kind=kind)) for kind in kinds]
-    world = build_world(cell.suite)
-    prompt = design_of(cell).prompt
     try:
-        under = marks(cell, configs)
-        engine, model = _SHELF.take(cell, world, prompt.text)
-        store = open_store(cell.tracking.uri, Path(cell.tracking.root), cell.tracking.experiment)
-        facts = [gather(one, design_of(one), engine.info, model) for one in configs]
-        runs = [
-            PlannedRun(one, dataclasses.replace(of_it, **dataclasses.asdict(how)))
-            for one, of_it, how in zip(configs, facts, under, strict=True)
-        ]
-        with _alone(store.root, runs[0].facts.cell_id, runs[0].facts.name):
-            outcomes = Walking(store, world, prompt, runs).run(engine)
+        return JobOutcome(_run(cell, configs), SPENT.take())
     except (MachineryError, ModelFileError, TrackingError) as error:
         _SHELF.clear()
-        return JobOutcome(_failed(configs, error))
+        return JobOutcome(_failed(configs, error), SPENT.take())
     except KeyboardInterrupt:
         # The engine may be in the middle of an answer: it cannot be used again.
         _SHELF.clear()
         raise
+
+
+def _run(cell: CellConfig, configs: Sequence[CellConfig]) -> tuple[CellOutcome, ...]:
+    world, design = build_world(cell.suite), design_of(cell)
+    names = [name_of(one) for one in configs]
+    designs = [design_of(one).design_id for one in configs]
+    recording = Recording(cell.tracking, design.clean_design_id, _say)
+    with walk_lock(recording.root, design.clean_design_id) as holder:
+        # Before a model loads: it may be hours until the walk is free.
+        holder = holder or recording.held_elsewhere(names[0], designs, asked_registration(cell))
+        if holder:
+            _say(f"{names[0].removesuffix(' none')}: left alone for now: {holder}")
+            return tuple(
+                CellOutcome(name, id_, "", Status.elsewhere, holder, "")
+                for name, id_ in zip(names, designs, strict=True)
+            )
+        under = recording.wait_for(f"{names[0]}: its registration", lambda: marks(cell, configs))
+        with SPENT.on(MODELS):
+            engine, model = _SHELF.take(cell, world, design.prompt.text)
+        if model is not None:
+            recording.watch(model.path)
+        repeat = repeated(engine, cell, world, design.prompt.text)
+        facts = [gather(one, design_of(one), engine.info, model, repeat) for one in configs]
+        runs = [
+            PlannedRun(one, dataclasses.replace(of_it, **dataclasses.asdict(how)))
+            for one, of_it, how in zip(configs, facts, under, strict=True)
+        ]
+        outcomes = Walking(recording, part_of(world, cell.suite), design.prompt, runs).run(engine)
     if any(one.status is Status.failed for one in outcomes):
         # A dead or broken engine serves no other cell.
         _SHELF.clear()
-    return JobOutcome(outcomes)
+    return outcomes
+
+
+def asked_registration(cell: CellConfig) -> str | None:
+    """Id, or its beginning, of the registration that the cell runs under; "" for none, None for a file's."""
+    use = cell.registration.use or ""
+    return use if not use or is_id(use) else None
 
 
 def _failed(configs: Sequence[CellConfig], error: QfrError) -> tuple[CellOutcome, ...]:
-    def name(one: CellConfig) -> str:
-        return f"{one.model.name} {one.quant.preset.lower()} {one.prompt.name} {one.fault.kind}"
-
     return tuple(
-        CellOutcome(name(one), design_of(one).design_id, "", Status.failed, str(error), "") for one in configs
+        CellOutcome(name_of(one), design_of(one).design_id, "", Status.failed, str(error), "")
+        for one in configs
     )
 
 
-@contextmanager
-def _alone(root: Path, clean_id: str, name: str) -> Iterator[None]:
-    """Hold the walk's lock; wait, and say so, while another process plays the same walk."""
-    folder = root / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder / f"walk-{clean_id}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        console(stderr=True).print(f"{name}: another process plays this cell; waiting for it", markup=False)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+def _say(line: str) -> None:
+    console(stderr=True).print(line, markup=False, soft_wrap=True)

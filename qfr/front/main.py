@@ -5,6 +5,7 @@ This module loads nothing heavy, so that a wrong platform or Python is named bef
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -36,6 +37,23 @@ def unsupported(platform: str, version: tuple[int, int]) -> str | None:
     return None
 
 
+# What a full disk and missing permissions raise, wherever it happens.
+_USERS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+
+
+def told(error: OSError) -> str | None:
+    """Say what the system refused when the user can mend it; None when it is no such error."""
+    if error.errno not in _USERS:
+        return None
+    where = f"{error.filename}: " if error.filename else ""
+    hint = (
+        "make room on the disk; nothing played is lost: the same command goes on"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT)
+        else "mend the permissions, or work in a folder that you may write"
+    )
+    return f"error: {where}{(error.strerror or str(error)).lower()}\n  → {hint}"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, plan or register the grid that the command line asks for.
 
@@ -54,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if problem is not None:
         print(f"error: {problem}", file=sys.stderr)
         return USER_ERROR
+    from qfr.front.spent import SPENT
+
+    SPENT.begin()
     from qfr.errors import QfrError, UserError
     from qfr.front.hydra_app import run_hydra
     from qfr.tracking.environment import settle
@@ -68,6 +89,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR if isinstance(error, UserError) else FAILED
+    except OSError as error:
+        if (text := told(error)) is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        print(text, file=sys.stderr)
+        return USER_ERROR
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where this one stopped", file=sys.stderr)
         return INTERRUPTED

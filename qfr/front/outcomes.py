@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -14,8 +15,10 @@ class Status(StrEnum):
     # A finished run stood in the store already.
     failed = "failed"
     # The machinery broke; the run is FAILED and the same command goes on from the journal.
-    not_logged = "not logged"
-    # Played, but MLflow did not take it; the journal holds it and the same command logs it.
+    not_logged = "ran, not yet logged"
+    # MLflow did not take it; it is whole on disk, and `qfr sync` or the same command logs it.
+    elsewhere = "played elsewhere"
+    # Another live process plays it; the sweep comes back to it.
 
 
 @dataclass(frozen=True)
@@ -37,3 +40,5 @@ class JobOutcome:
     """What became of a walk's cells, the clean pass first."""
 
     cells: tuple[CellOutcome, ...]
+    spent: Mapping[str, float] = field(default_factory=dict)
+    # Wall seconds by what they were spent on (`spent.py`).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from qfr.front.checks import build_world
+from qfr.front.checks import build_world, tasks_of
 from qfr.front.design import declared_commit
 from qfr.front.files import PlannedFile
 from qfr.front.grid import Grid, GridCell
@@ -92,7 +92,8 @@ def make_plan(grid: Grid, held: Mapping[str, str], store: str) -> Plan:
         PlannedCell(cell, episodes_of(cell), _extra(cell, varying), held.get(cell.design.design_id, ""))
         for cell in grid.cells
     )
-    cleans = {cell.design.clean_design_id: len(build_world(cell.config.suite).tasks) for cell in grid.cells}
+    cleans = {cell.design.clean_design_id: len(tasks_of(cell.config.suite)) for cell in grid.cells}
+    sizes = {len(build_world(cell.config.suite).tasks) for cell in grid.cells}
     faults = sum(one.episodes for one in cells if one.cell.config.fault.kind is not FaultKind.none)
     files = {(cell.file.model, cell.file.preset, cell.file.filename): cell.file for cell in grid.cells}
     return Plan(
@@ -105,7 +106,7 @@ def make_plan(grid: Grid, held: Mapping[str, str], store: str) -> Plan:
         clean_held=sum(held.get(clean) == FINISHED for clean in cleans),
         clean_episodes=sum(cleans.values()),
         fault_episodes=faults,
-        powers=tuple(Power(n, detectable(n)) for n in sorted(set(cleans.values()))),
+        powers=tuple(Power(n, detectable(n)) for n in sorted(sizes)),
         llama_commit=commit,
         llama_commit_source=source,
         store=store,
@@ -114,7 +115,7 @@ def make_plan(grid: Grid, held: Mapping[str, str], store: str) -> Plan:
 
 def episodes_of(cell: GridCell) -> int:
     """Episodes that the cell's own run holds at most."""
-    tasks = build_world(cell.config.suite).tasks
+    tasks = tasks_of(cell.config.suite)
     kind = cell.config.fault.kind
     return len(tasks) if kind is FaultKind.none else sum(len(sites(task, kind)) for task in tasks)
 

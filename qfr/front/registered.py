@@ -253,7 +253,7 @@ def _code(record: Record) -> tuple[Difference, ...]:
 
 def _model_file(cell: CellConfig, record: Record) -> tuple[Difference, ...]:
     """Whether the GGUF at hand is the frozen one. Its digest is computed once and remembered."""
-    if cell.engine.kind is EngineKind.scripted:
+    if cell.engine.kind is not EngineKind.llama_cpp:
         return ()
     model = resolve(cell.model, cell.quant, Path(cell.tracking.root) / "models")
     sha256 = model.sha256 if model.derivation is None else model.derivation.source_sha256

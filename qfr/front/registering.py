@@ -99,7 +99,7 @@ def make_record(
 ) -> Record:
     """Put a record together. Reads model files that are at hand, for their digests."""
     named, reasons = label(existing)
-    real = [cell for cell in grid.cells if cell.config.engine.kind is not EngineKind.scripted]
+    real = [cell for cell in grid.cells if cell.config.engine.kind is EngineKind.llama_cpp]
     return Record(
         format=FORMAT,
         version=RECORD_VERSION,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +15,7 @@ from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import NamedGroup, parse_groups
 from qfr.config import CellConfig
 from qfr.errors import TrackingError
+from qfr.front.frozen import registrations_of
 from qfr.front.show import console
 from qfr.records import Policy
 from qfr.report.build import Report, ReportOptions, build_report, gaps_of
@@ -27,6 +28,7 @@ from qfr.report.published import Published, published
 from qfr.report.tables import metrics
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Method
+from qfr.tracking.environment import redact
 from qfr.tracking.reader import Reading, read_cells
 from qfr.tracking.store import Store
 from qfr.tracking.sweep import find_sweep, log_report
@@ -64,6 +66,8 @@ class ReportRequest:
     # Print Markdown instead of tables.
     images: str | None = None
     # Also write every figure as an image of this form; None = none.
+    across_builds: bool = False
+    # Also contrast cells of different llama.cpp builds.
 
     @classmethod
     def of(cls, cell: CellConfig, sweep: str) -> ReportRequest:
@@ -98,7 +102,7 @@ class ReportRequest:
             resamples=report.resamples,
             seed=report.seed,
             out=Path(report.out) if report.out else Path(tracking.root) / "reports" / sweep,
-            command=shlex.join(words),
+            command=redact(shlex.join(words)),
             margin=report.margin,
             transcripts=report.transcripts,
             family=tuple(selector(given) for given in report.family),
@@ -126,7 +130,8 @@ def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
         raise TrackingError(
             "no finished cell to report",
             where=store.shown,
-            hint="run a grid first (python run.py …), or look at --experiment, --filter and --sweep",
+            hint="; ".join(reading.notes)
+            or "run a grid first (python run.py …), or look at --experiment, --filter and --sweep",
         )
     options = ReportOptions(
         vary=request.vary,
@@ -140,8 +145,12 @@ def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
         family=request.family,
         groups=request.groups,
         against=request.against,
+        across_builds=request.across_builds,
     )
-    material = gather(store, reading, request.transcripts)
+    material = replace(
+        gather(store, reading, request.transcripts),
+        registrations=registrations_of(store, reading, request.sweep),
+    )
     return build_report(reading.cells, options, gaps_of(reading), material), reading
 
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from qfr.front.files import Presence
 from qfr.front.plan import Plan, PlannedCell
 
 # Width of tables where the output is no terminal.
@@ -89,8 +90,10 @@ def _files(plan: Plan) -> Table:
         presence = f"{file.presence} ({file.origin})" if file.origin else str(file.presence)
         if file.made:
             presence += f", {file.made} to {file.preset.lower()}"
-        pin = f"{file.sha256[:12]}…" if file.sha256 else "unpinned" if file.place else "–"
-        size = _size(file.bytes) if file.place else "–"
+        held = file.place and file.presence is not Presence.served
+        pin = f"{file.sha256[:12]}…" if file.sha256 else "unpinned" if held else "–"
+        size = _size(file.bytes) if held else "–"
+        presence += f" by {file.place}" if file.presence is Presence.served else ""
         row = (file.model, file.preset.lower(), file.filename, size, pin, presence)
         table.add_row(*map(escape, row))
     return table

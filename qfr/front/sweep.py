@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
+from qfr.canonical import canonical
 from qfr.config import CellConfig, Mode, TrackingConfig
 from qfr.errors import ConfigError, TrackingError, UserError
 from qfr.front.compose import to_cell
 from qfr.front.exit_code import EXIT_CODE
-from qfr.front.grid import Grid, Point, Walk, build_grid, together, with_sweep
+from qfr.front.grid import Grid, Point, Walk, build_grid, name_of, together, with_sweep
+from qfr.front.hours import hours_lines
+from qfr.front.load import Workers, load_lines
+from qfr.front.outcomes import JobOutcome
 from qfr.front.plan import make_plan
+from qfr.front.prompt_notes import prompt_lines
 from qfr.front.registered import Under, carry, check_grid, find_record
+from qfr.front.shared_store import check_store, store_notes
 from qfr.front.show import console, head_line, note_lines, show_plan
+from qfr.front.spent import SPENT, time_line
+
+if TYPE_CHECKING:
+    from qfr.front.sharing import Job
+    from qfr.tracking.claims import Claimant
+    from qfr.tracking.store import Store
 
 # Runs jobs, each a list of overrides; returns what they returned.
 Launch = Callable[[Sequence[Sequence[str]]], Sequence[object]]
@@ -48,7 +63,11 @@ def point_of(cfg: DictConfig, overrides: Sequence[str]) -> Point:
 
 
 def run_sweep(
-    points: Sequence[Point], choices_of: Callable[[str], Sequence[str]], sweep: str, launch: Launch
+    points: Sequence[Point],
+    choices_of: Callable[[str], Sequence[str]],
+    sweep: str,
+    launch: Launch,
+    workers: Workers,
 ) -> Sequence[object]:
     """Validate the grid, then do what `mode` says. Leaves the exit code in `EXIT_CODE`.
 
@@ -62,6 +81,8 @@ def run_sweep(
         Id of this sweep.
     launch : callable
         Runs jobs, each a list of overrides; returns what they returned.
+    workers : Workers
+        Of the launcher.
 
     Returns
     -------
@@ -79,6 +100,10 @@ def run_sweep(
     if mode is Mode.plan:
         held, store = _held(tracking, grid, grid.cells[0].config.registration.use)
         show_plan(make_plan(grid, held, store), console())
+        more = [*load_lines(grid, workers, os.cpu_count()), *store_notes(tracking, workers)]
+        more += hours_lines(grid, held, tracking)
+        for line in [*prompt_lines(grid.cells), *more]:
+            console().print(line, markup=False, soft_wrap=True)
         return ()
     if mode is Mode.register:
         from qfr.front.registering import register_grid
@@ -86,33 +111,66 @@ def run_sweep(
         register_grid(grid, console())
         return ()
     title = points[0].choices.get("experiment", "grid")
+    check_store(tracking, workers)
+    for line in store_notes(tracking, workers):
+        console(stderr=True).print(line, markup=False, soft_wrap=True)
     return _run(grid, sweep, f"{title} {sweep}", launch)
 
 
 def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
     from qfr.front.closing import close_sweep
+    from qfr.front.patience import Patience, briefly
+    from qfr.front.sharing import run_jobs
+    from qfr.tracking.claims import Heartbeat
+    from qfr.tracking.sweep import kill_sweep
 
     found = check_grid([cell.config for cell in grid.cells])
-    register_sweep(grid, sweep, name, found)
+    tracking, err = grid.cells[0].config.tracking, console(stderr=True)
+    store, run_id, who = register_sweep(grid, sweep, name, found)
     plan = make_plan(grid, {}, "")
-    err = console(stderr=True)
-    if found is not None:
-        err.print(found.line, markup=False, soft_wrap=True)
-    for line in [f"sweep {sweep}: {head_line(plan)}", *note_lines(plan)]:
+
+    def say(line: str) -> None:
         err.print(line, markup=False, soft_wrap=True)
-    returned = launch([job_overrides(walk, sweep) for walk in grid.walks])
-    problems = {str(one): one for one in returned if isinstance(one, UserError)}
-    outcomes = [one for one in returned if not isinstance(one, UserError)]
+
+    for line in [
+        *([found.line] if found else []),
+        f"sweep {sweep}: {head_line(plan)}",
+        *note_lines(plan),
+        *prompt_lines(grid.cells),
+    ]:
+        say(line)
+    patience = Patience(tracking.patience, say)
+    for line in patience.call("looking for runs of dead processes", lambda: left_running(store, grid, who)):
+        say(line)
     cells: list[CellConfig] = [with_sweep(cell.config, sweep) for cell in grid.cells]
-    EXIT_CODE.set(close_sweep(sweep, cells, outcomes))
+    try:
+        with Heartbeat(store, [run_id], who):
+            jobs = [job_of(walk, sweep) for walk in grid.walks]
+            returned = run_jobs(jobs, launch, tracking, "" if found is None else found.id, say)
+        outcomes = [one for one in returned if not isinstance(one, UserError)]
+        EXIT_CODE.set(close_sweep(sweep, cells, outcomes))
+        parts = [one.spent for one in outcomes if isinstance(one, JobOutcome)]
+        say(time_line([*parts, SPENT.take()], SPENT.wall))
+    except KeyboardInterrupt:
+        if problem := briefly(lambda: kill_sweep(store, run_id)):
+            say(f"the sweep's run may still say RUNNING: {problem}")
+        raise
+    problems = {str(one): one for one in returned if isinstance(one, UserError)}
     if problems:
         raise together(list(problems.values()))
     return outcomes
 
 
-def register_sweep(grid: Grid, sweep: str, name: str, found: Under | None = None) -> None:
+def register_sweep(
+    grid: Grid, sweep: str, name: str, found: Under | None = None
+) -> tuple[Store, str, Claimant]:
     """Create the store and the sweep's run in it, once and before any launcher: processes that create one
     database together break it. A registration that was found in a file only is put into the store too.
+
+    Returns
+    -------
+    tuple
+        The store, MLflow's id of the sweep's run, and this process as it claims runs.
 
     Raises
     ------
@@ -120,35 +178,73 @@ def register_sweep(grid: Grid, sweep: str, name: str, found: Under | None = None
         The store cannot be had.
     """
     from qfr.front.closing import planned
+    from qfr.front.patience import Patience
+    from qfr.front.recording import finished_file
+    from qfr.tracking.claims import Claimant
+    from qfr.tracking.owner import this_process
+    from qfr.tracking.search import finished_cells
     from qfr.tracking.store import open_store
     from qfr.tracking.sweep import open_sweep
 
     tracking = grid.cells[0].config.tracking
     store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
-    tags: dict[str, str] = {}
+    who = Claimant(this_process(store.root), tracking.stale_after)
+    tags = dict(who.me.tags)
     if found is not None:
         carry(found, tracking)
-        tags = {"registration": found.id, "deviation": found.deviation}
-    open_sweep(store, sweep, name=name, tags=tags, planned=planned([cell.config for cell in grid.cells]))
+        tags |= {"registration": found.id, "deviation": found.deviation}
+    cells = planned([cell.config for cell in grid.cells])
+    patience = Patience(tracking.patience, lambda line: console(stderr=True).print(line, markup=False))
+    run_id = patience.call(
+        "opening the sweep", lambda: open_sweep(store, sweep, name=name, tags=tags, planned=cells)
+    )
+    # What is known of finished cells if MLflow goes away later.
+    under = None if found is None else found.id
+    known = patience.call(
+        "looking what is finished", lambda: finished_cells(store, _designs(grid), registration=under)
+    )
+    note = finished_file(store.root, sweep)
+    with suppress(OSError):
+        # On a full disk it is not known, and cells may be played again while MLflow is away.
+        note.parent.mkdir(exist_ok=True)
+        note.write_text(canonical(known))
+    return store, run_id, who
 
 
-def job_overrides(walk: Walk, sweep: str) -> list[str]:
-    """Overrides of the job that plays a walk."""
-    kinds = ",".join(walk.kinds)
-    return [*walk.cells[0].overrides, f"walk=[{kinds}]", f"sweep={sweep}"]
+def left_running(store: Store, grid: Grid, who: Claimant) -> list[str]:
+    """Mark runs of dead processes KILLED; those of this grid are taken over by its walks."""
+    from qfr.tracking.claims import reap
+
+    return reap(store, who, _designs(grid))
+
+
+def job_of(walk: Walk, sweep: str) -> Job:
+    """The job that plays a walk."""
+    kinds, first = ",".join(walk.kinds), walk.cells[0]
+    from qfr.front.sharing import Job
+
+    overrides = [*first.overrides, f"walk=[{kinds}]", f"sweep={sweep}"]
+    designs = {cell.design.design_id for cell in walk.cells} | {first.design.clean_design_id}
+    return Job(
+        name_of(first.config).rpartition(" ")[0], overrides, frozenset(designs), first.design.clean_design_id
+    )
+
+
+def _designs(grid: Grid) -> set[str]:
+    return {id_ for cell in grid.cells for id_ in (cell.design.design_id, cell.design.clean_design_id)}
 
 
 def _held(tracking: TrackingConfig, grid: Grid, use: str | None) -> tuple[Mapping[str, str], str]:
     """What the store holds of the grid's designs (under a registration, when one is used), and one line about
     the store. Creates nothing."""
     root = Path(tracking.root).expanduser()
-    if tracking.uri is None and not (root / "mlflow.db").exists():
+    if tracking.uri is None and _absent(root / "mlflow.db"):
         # Without importing mlflow: a plan on a fresh machine is quick.
         return {}, f"none yet under {root}"
     from qfr.tracking.search import finished_designs
     from qfr.tracking.store import peek_store
 
-    designs = {id_ for cell in grid.cells for id_ in (cell.design.design_id, cell.design.clean_design_id)}
+    designs = _designs(grid)
     try:
         store = peek_store(tracking.uri, root, tracking.experiment)
         if store is None:
@@ -159,3 +255,11 @@ def _held(tracking: TrackingConfig, grid: Grid, use: str | None) -> tuple[Mappin
     except TrackingError as error:
         # A plan is of use without the store; a run is not, and says so.
         return {}, f"cannot be read: {error.where or 'tracking'}: {error.what}"
+
+
+def _absent(path: Path) -> bool:
+    """Nothing is there. Where that cannot be seen, opening the store says why."""
+    try:
+        return not path.exists()
+    except PermissionError:
+        return False

@@ -210,7 +210,7 @@ def draw_stance(rng: Generator) -> Stance:
             attempts=attempts,
             give_up=bool(rng.random() < 0.8),
             sums=(Sums.literal, Sums.literal, Sums.expression, Sums.unsaid)[int(rng.integers(4))],
-            example=bool(rng.random() < 0.15),
+            example=bool(rng.random() < 0.10),
             check=bool(rng.random() < 0.25),
             known=bool(rng.random() < 0.6),
             prose=bool(rng.random() < 0.25),

@@ -44,9 +44,9 @@ class Sizes:
     prompts: int = 4
     # System prompts in a batch; a composed one with a retry clause brings its twin without.
     episodes: int = 14
-    answer_drills: int = 16
-    quit_drills: int = 10
-    check_drills: int = 4
+    answer_drills: int = 20
+    quit_drills: int = 9
+    check_drills: int = 5
     # Bodies per prompt of one draw.
     tokens: int = 3600
     # Tokens of a batch's padded bodies at most.
@@ -122,7 +122,12 @@ class Corpus:
         return self._play(policy, kind)
 
     def _draw_batches(self, vocabulary: Encoder) -> list[Arrays]:
-        pairs = self._draw_prompts()
+        """Batches of two draws of prompts, of which the longer ones go together: less padding."""
+        pairs = sorted([*self._draw_prompts(), *self._draw_prompts()], key=lambda pair: len(pair[0]))
+        half = len(pairs) // 2
+        return [*self._play_batches(vocabulary, pairs[:half]), *self._play_batches(vocabulary, pairs[half:])]
+
+    def _play_batches(self, vocabulary: Encoder, pairs: list[tuple[str, Policy]]) -> list[Arrays]:
         prefixes = [(SYSTEM, *vocabulary.encode(prompt).ids, END) for prompt, _ in pairs]
         sizes = self._sizes
 

@@ -57,8 +57,8 @@ def obey(stance: Stance, *, quoted: bool) -> Policy:
         quit_after = (0.92, 0.96) if stance.give_up else (0.85, 0.92)
     expression: dict[Sums, Pair] = {
         Sums.literal: NEVER,
-        Sums.expression: (0.6, 0.95),
-        Sums.unsaid: (0.02, 0.05),
+        Sums.expression: (0.93, 0.98),
+        Sums.unsaid: (0.01, 0.02),
     }
     return Policy(
         quit_customer=quit_after,

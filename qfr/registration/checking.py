@@ -234,7 +234,7 @@ def _unlike(record: Record, facts: CellFacts) -> list[str]:
             f"{record.code.commit[:12] or 'none'})"
         )
     # A derived file is frozen by its source, whose digest the derived file's own does not show.
-    if facts.model_source not in ("scripted", "derived", "requantized"):
+    if facts.model_source not in ("scripted", "server", "derived", "requantized"):
         file = file_difference(record, facts.model, facts.quant, facts.model_sha256)
         found += [] if file is None else [f"another {file}"]
     ran, frozen = facts.llama_commit.removesuffix("-dirty"), record.llama_commit

@@ -10,7 +10,7 @@ from typing import Protocol
 from qfr.facts import CellFacts
 from qfr.records import FaultKind
 from qfr.registration.differences import read_deviation
-from qfr.registration.record import AnalysisPlan, FrozenCell, Record
+from qfr.registration.record import AnalysisPlan, FrozenCell, PlannedContrast, Record
 
 _AXES = ("model", "quant", "prompt", "fault", "executor")
 
@@ -92,16 +92,26 @@ def stand(
     """
     planned = {_key(one) for one in record.analysis.contrasts}
     designs = {cell.design_id for cell in record.cells}
-    return tuple(
-        _stand(one, record.analysis, planned, _sides(one, cells), (registration, designs))
-        for one in contrasts
-    )
+    sides: dict[tuple[object, ...], Sequence[CellFacts]] = {}
+    found = []
+    for one in contrasts:
+        # Targets, policies and families of one pair share its cells.
+        if (key := _key(one)) not in sides:
+            sides[key] = _sides(one, cells)
+        found.append(_stand(one, record.analysis, planned, sides[key], (registration, designs)))
+    return tuple(found)
 
 
 def missing_cells(record: Record, registration: str, cells: Iterable[CellFacts]) -> tuple[FrozenCell, ...]:
     """Planned cells, clean passes included, of which no given run under the registration is one."""
     ran = {facts.design_id for facts in cells if facts.registration == registration}
     return tuple(cell for cell in record.cells if cell.design_id not in ran)
+
+
+def missing_contrasts(record: Record, contrasts: Iterable[Contrasted]) -> tuple[PlannedContrast, ...]:
+    """Planned contrasts that are none of the given ones."""
+    there = {_key(one) for one in contrasts}
+    return tuple(one for one in record.analysis.contrasts if _key(one) not in there)
 
 
 def _stand(
@@ -129,15 +139,15 @@ def _stand(
 
 
 def _deviations(cells: Sequence[CellFacts], designs: set[str]) -> list[str]:
-    found: list[str] = []
+    found: dict[str, list[str]] = {}
     for facts in cells:
         told = read_deviation(facts.deviation)
         if told is not None:
             keys = "; ".join(str(one.shortened) for one in told.differences)
-            found.append(f"{facts.name}: {told.reason} ({keys})")
+            found.setdefault(f"{told.reason} ({keys})", []).append(facts.name)
         elif facts.design_id not in designs:
-            found.append(f"{facts.name} is no frozen cell, and no reason was declared")
-    return list(dict.fromkeys(found))
+            found.setdefault("no frozen cell, and no reason was declared", []).append(facts.name)
+    return [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in found.items()]
 
 
 def _other_method(contrast: Contrasted, plan: AnalysisPlan) -> list[str]:
@@ -175,6 +185,6 @@ def _sides(contrast: Contrasted, cells: Sequence[CellFacts]) -> list[CellFacts]:
     return list(dict.fromkeys([*faulted, *passes]))
 
 
-def _key(one: Contrasted | object) -> tuple[object, ...]:
+def _key(one: Contrasted | PlannedContrast) -> tuple[object, ...]:
     names = ("vary", "a", "b", *_AXES, "suite", "gate", "trial")
     return tuple(getattr(one, name) for name in names)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from qfr.analysis import frames
 from qfr.analysis.cells import CellSummary, summarize
+from qfr.analysis.contexts import contexts
 from qfr.analysis.contrasts import Options, contrast_table
+from qfr.analysis.equal_memory import equal_memory
 from qfr.analysis.family import Family, Selector, Together, families, together
 from qfr.analysis.frames import Cell, Joined
 from qfr.analysis.interactions import Interaction, interactions
@@ -20,12 +22,14 @@ from qfr.analysis.pairing import Apart, kept_apart
 from qfr.analysis.process import Process, process
 from qfr.analysis.ranking import Rank, rank
 from qfr.analysis.results import Contrast
+from qfr.analysis.targets import TaskTable
 from qfr.facts import CellFacts
 from qfr.records import Policy
-from qfr.report.diagnosed import Diagnosed, diagnose
+from qfr.report.diagnosed import Diagnosed, Sources, diagnose
 from qfr.report.material import Material
 from qfr.report.outcomes import Map, outcome_maps
 from qfr.report.published import Published
+from qfr.report.standing import Followed, followed
 from qfr.stats.intervals import Method
 
 if TYPE_CHECKING:
@@ -55,6 +59,8 @@ class ReportOptions:
     # Named groups of presets to be contrasted.
     against: Published | None = None
     # Published results to be set beside.
+    across_builds: bool = False
+    # Also contrast cells of different llama.cpp builds.
 
     @property
     def contrasts(self) -> Options:
@@ -65,6 +71,7 @@ class ReportOptions:
             resamples=self.resamples,
             seed=self.seed,
             margin=self.margin,
+            across_builds=self.across_builds,
         )
 
 
@@ -91,6 +98,8 @@ class Report:
     contrasts: tuple[Contrast, ...]
     summaries: tuple[CellSummary, ...]
     overall: tuple[Overall, ...]
+    at_equal_memory: tuple[Contrast, ...]
+    # Model against model, paired by the size of their files; empty where there is one model.
     processes: tuple[Process, ...]
     # One per cell, clean passes included.
     apart: tuple[Apart, ...]
@@ -107,6 +116,8 @@ class Report:
     maps: tuple[Map, ...]
     diagnosed: Diagnosed | None
     # None without the calls.
+    followed: tuple[Followed, ...]
+    # How the contrasts stand to each registration of their runs.
     material: Material
 
     @property
@@ -150,7 +161,8 @@ def build_report(
     tables, way, seed = joined.tables, chosen.contrasts.bootstrap, chosen.seed
     contrasts = contrast_table(tables, chosen.contrasts)
     summaries = summarize(tables, way, seed)
-    processes = tuple(process(cell) for cell in everything)
+    told = contexts(cell.facts for cell in everything)
+    processes = tuple(process(cell, told[cell.facts.cell_id]) for cell in everything)
     by_preset = chosen.vary is Axis.quant
     return Report(
         options=chosen,
@@ -158,6 +170,7 @@ def build_report(
         contrasts=contrasts,
         summaries=summaries,
         overall=overall(tables, way, seed),
+        at_equal_memory=_at_equal_memory(tables, everything, chosen),
         processes=processes,
         apart=kept_apart(tables, chosen.vary),
         joined=joined,
@@ -169,9 +182,20 @@ def build_report(
         ladders=ladders(summaries, processes),
         grouped=grouped(tables, chosen.groups, way, seed),
         maps=outcome_maps(everything, tables, chosen.policy),
-        diagnosed=diagnose(cells, given.calls, chosen.policy, seed) if given.calls else None,
+        diagnosed=None
+        if given.calls is None
+        else diagnose(cells, Sources(given.calls, given.others), chosen.policy, seed),
+        followed=followed(given.registrations, contrasts, tuple(cell.facts for cell in everything)),
         material=given,
     )
+
+
+def _at_equal_memory(
+    tables: Sequence[TaskTable], cells: Iterable[Cell], options: ReportOptions
+) -> tuple[Contrast, ...]:
+    facts = [cell.facts for cell in cells]
+    sizes = {(f.model, f.quant, f.model_sha256): float(f.model_bytes) for f in facts if f.model_bytes > 0}
+    return equal_memory([table for table in tables if table.key.fault != "none"], sizes, options.contrasts)
 
 
 def gaps_of(reading: Reading) -> Gaps:

@@ -10,7 +10,7 @@ from qfr.analysis.process import Process
 from qfr.analysis.targets import CellKey, Target
 from qfr.facts import CellFacts
 from qfr.report.build import Report
-from qfr.report.layout import shortened
+from qfr.report.layout import cell_name, shortened
 from qfr.report.outcomes import ENDINGS
 from qfr.report.views import Entry, Table
 
@@ -44,13 +44,26 @@ def _by_setting(
     for title, members in found.items():
         prompts = sorted({s.key.prompt for s in members}, key=lambda p: order_key(Axis.prompt, p))
         quants = sorted({s.key.quant for s in members}, key=lambda q: order_key(Axis.quant, q))
-        cells = {(s.key.quant, s.key.prompt): s for s in members}
         rows = tuple(
-            (Entry(quant), *(entry(cells.get((quant, prompt))) for prompt in prompts)) for quant in quants
+            (Entry(label), *(entry(found) for found in line))
+            for quant in quants
+            for label, line in _lines(quant, prompts, members)
         )
         name = names[title] if several else members[0].key.model
         tables.append((name, Table(caption, ("Preset", *prompts), rows)))
     return tuple(tables)
+
+
+def _lines(
+    quant: str, prompts: list[str], members: list[CellSummary]
+) -> Iterable[tuple[str, list[CellSummary | None]]]:
+    """The row of a preset; where cells share all names (two files of one preset), one row after another."""
+    columns = [[s for s in members if (s.key.quant, s.key.prompt) == (quant, prompt)] for prompt in prompts]
+    for at in range(max(map(len, columns))):
+        yield (
+            quant if at == 0 else f"{quant} ({at + 1})",
+            [column[at] if at < len(column) else None for column in columns],
+        )
 
 
 def full_tables(report: Report, policy: str) -> tuple[tuple[str, Table], ...]:
@@ -65,7 +78,8 @@ def setting(key: CellKey) -> str:
 
 def _without_model(key: CellKey) -> tuple[str, ...]:
     gate = "" if key.gate == "certified" else f"gate {key.gate}"
-    return (key.fault, key.executor, key.suite, gate, f"trial {key.trial}" if key.trial else "")
+    trial = f"trial {key.trial}" if key.trial else ""
+    return (key.fault, key.executor, key.suite, gate, trial, key.context)
 
 
 def process_table(processes: Iterable[Process], faulted: bool) -> Table:
@@ -92,7 +106,7 @@ def process_table(processes: Iterable[Process], faulted: bool) -> Table:
     if left_out:
         caption += f" Zero everywhere: {', '.join(left_out)}."
     rows = tuple(
-        (Entry(one.key.name), *(Entry(str(counts[at])) for counts in kept.values()))
+        (Entry(cell_name(one.key)), *(Entry(str(counts[at])) for counts in kept.values()))
         for at, one in enumerate(members)
     )
     return Table(caption, ("Cell", *kept), rows)
@@ -102,7 +116,7 @@ def permanent_table(processes: Iterable[Process]) -> Table | None:
     """Reports and inventions under a permanent fault; None where none was run."""
     rows = [
         (
-            Entry(one.key.name),
+            Entry(cell_name(one.key)),
             Entry(a.policy),
             Entry(str(one.episodes)),
             Entry(str(a.reported)),
@@ -176,7 +190,7 @@ def provenance_tables(facts: tuple[CellFacts, ...]) -> tuple[Table, ...]:
             f.device,
             f"{f.n_threads}/{f.n_threads_batch}",
             f"{f.n_batch}",
-            "rewound" if f.rewind else "evaluated afresh",
+            _forks(f),
             f.git_commit[:12] + (" with changes" if f.git_dirty else ""),
             f.qfr_version,
             f.host,
@@ -205,6 +219,12 @@ def provenance_tables(facts: tuple[CellFacts, ...]) -> tuple[Table, ...]:
         _plain("Builds and code.", build_head, builds),
         _plain("Prompts, suites and budgets.", input_head, inputs),
     )
+
+
+def _forks(facts: CellFacts) -> str:
+    """How forks were reached, by what trial, and how many episodes shared a batch."""
+    told = facts.exactness or ("rewound" if facts.rewind else "evaluated afresh")
+    return told + (f"; {facts.streams} streams" if facts.streams > 1 else "")
 
 
 def cell_ids(facts: tuple[CellFacts, ...]) -> Table:

@@ -16,6 +16,7 @@ _KEY: Mapping[str, str] = {
     "suite": "Name of the suite of tasks.",
     "gate": "On which tasks fault episodes ran: certified, or none (on all).",
     "trial": "Repetition of the cell, 0 for the first.",
+    "context": "What tells it from a cell of the same names (a budget, a build); mostly empty.",
 }
 
 CONTRASTS: Mapping[str, str] = {
@@ -23,7 +24,7 @@ CONTRASTS: Mapping[str, str] = {
     **dict(list(_KEY.items())[5:]),
     "context": "What tells it from a contrast of the same names (a build, a prompt's digest); mostly empty.",
     "policy": "Scoring policy: tolerant or strict.",
-    "vary": "The axis whose levels are contrasted.",
+    "vary": "The axis whose levels are contrasted; memory = models at equal size of their files.",
     "a": "Level A: the difference is A minus B.",
     "b": "Level B.",
     "target": f"What is compared: {', '.join(Target)}.",
@@ -75,6 +76,9 @@ CONTRASTS: Mapping[str, str] = {
     "signflip_holm_p": "signflip_p adjusted by Holm's method.",
     "signflip_bh_p": "signflip_p adjusted by Benjamini and Hochberg's method.",
     "declared_family": "The family was declared beforehand; else it is this target and policy, all tasks.",
+    "registration": "Id of the registration that it is set against; empty for none.",
+    "standing": "planned, deviated or exploratory.",
+    "standing_reason": "Why it is not as planned; empty for a planned one.",
 }
 
 CELLS: Mapping[str, str] = {

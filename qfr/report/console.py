@@ -12,10 +12,12 @@ from rich.text import Text
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.results import Contrast
+from qfr.analysis.tablejson import Further
 from qfr.analysis.targets import Target
 from qfr.report.build import Report
 from qfr.report.cellviews import recovery_tables
-from qfr.report.layout import TITLES, Group, groups, interval, p_value, signed
+from qfr.report.contrasttables import group_table, interaction_table
+from qfr.report.layout import TITLES, Group, groups, interval, memory_groups, p_value, signed
 from qfr.report.notices import clipped, notices
 from qfr.report.ranking import rankings
 from qfr.report.views import Table as View
@@ -45,6 +47,11 @@ def print_report(report: Report, console: Console) -> None:
     for group in groups(report, policy):
         console.print()
         console.print(_plain(f"{group.title}: A − B in points, {policy} scoring", "bold"))
+        console.print(contrasts_table(group, narrow=console.width < 100))
+    for group in memory_groups(report, policy):
+        console.print()
+        heading = f"{group.title} at equal memory: A − B in points, {policy} scoring"
+        console.print(_plain(heading, "bold"))
         console.print(contrasts_table(group, narrow=console.width < 100))
     for answer in answers(report):
         console.print()
@@ -85,6 +92,15 @@ def print_contrasts(contrasts: Iterable[Contrast], cells: Iterable[CellSummary],
                 *_texts(f"{_percent(s.s_star.value)} (n {s.n_s_star})"),
             )
     console.print(rates)
+
+
+def print_further(further: Further, console: Console) -> None:
+    """Print contrasts of more than two cells of a table file, where there are any."""
+    for view in (group_table(further.grouped), interaction_table(further.interactions)):
+        if view.rows:
+            console.print()
+            console.print(_plain(view.caption))
+            console.print(_table(view, small=True))
 
 
 def contrasts_table(group: Group, *, narrow: bool = False) -> Table:
@@ -152,13 +168,14 @@ def _new(*columns: str) -> Table:
     return table
 
 
-def _table(view: View) -> Table:
+def _table(view: View, *, small: bool = False) -> Table:
     table = _new(*view.head)
     for row in view.rows:
         cells = []
         for entry in row:
             text = _plain(entry.text, "dim" if entry.doubtful else "")
-            cells.append(text if not entry.brief else text.append(f"\n{_clean(entry.brief)}", "dim"))
+            below = entry.brief or (entry.small if small else "")
+            cells.append(text.append(f"\n{_clean(below)}", "dim") if below else text)
         table.add_row(*cells)
     return table
 

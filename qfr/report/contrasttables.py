@@ -115,6 +115,7 @@ def group_table(found: Iterable[Grouped]) -> Table:
         ("Cell", "Groups", "Difference", "n tasks", "Sign p", "Pooled episodes"),
         tuple(rows),
         headers=2,
+        title="Named groups of presets",
     )
 
 
@@ -147,6 +148,7 @@ def family_table(contrasts: tuple[Contrast, ...], family: Family) -> Table:
         ("Where", "A − B", "Target", "Points", "Sign p", "Sign-flip p"),
         tuple(rows),
         headers=2,
+        title=f"Tests of {'the declared family' if family.declared else 'one target and policy'}, adjusted",
     )
 
 
@@ -176,6 +178,7 @@ def together_table(found: Iterable[Together]) -> Table:
         ("Where", "A − B", "Target", "By prompt", "Critical"),
         tuple(rows),
         headers=2,
+        title="Intervals that hold for all prompts at once",
     )
 
 

@@ -7,24 +7,28 @@ its fault episodes; comparisons run over the episodes that both presets played.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from qfr.analysis.diagnostics.budget import BudgetCurve, BudgetTable, budget_curve, budget_table
+from qfr.analysis.contexts import contexts
+from qfr.analysis.diagnostics.budget import BudgetCurve, BudgetTable, budget_curve
 from qfr.analysis.diagnostics.budget_gap import BudgetGap, budget_gap
 from qfr.analysis.diagnostics.channels import Amplification, ChannelRate, amplifications, channel_rates
+from qfr.analysis.diagnostics.length import Length, lengths
 from qfr.analysis.diagnostics.log import Log, make_log, pool, shared
 from qfr.analysis.diagnostics.margins import Foretold, TurnMargins, foretold, turn_margins
 from qfr.analysis.diagnostics.novelty import Novelty, novelty
 from qfr.analysis.diagnostics.recovery import Recovery, recovery
+from qfr.analysis.diagnostics.rerun import Rerun, rerun, rerun_pairs
 from qfr.analysis.diagnostics.resampled import DEFAULT
 from qfr.analysis.frames import Cell, cell_key, treatment
 from qfr.analysis.levels import Axis, bits, order_key
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, Target
 from qfr.records import FaultKind, Policy
+from qfr.report.counted import Counted, OtherErrors, RuledCurve, counted, recount
 from qfr.stats.intervals import Options
 
 #: Task weights drawn per quantity at most; large suites get fewer resamples.
@@ -34,15 +38,31 @@ CallsOf = Callable[[str], pd.DataFrame | None]
 
 
 @dataclass(frozen=True)
+class Sources:
+    """Tables by cell_id, None where there are none."""
+
+    calls: CallsOf
+    # One row per call.
+    others: OtherErrors | None = None
+    # Failed calls of the other side of imported logs.
+
+
+@dataclass(frozen=True)
 class Agent:
-    """One preset under one prompt and one fault: its clean pass and its fault episodes."""
+    """One preset under one prompt and one fault: its clean pass and its fault episodes, or either alone."""
 
     key: CellKey
-    curve: BudgetCurve
-    # S(K) of the full pipeline.
+    curves: tuple[RuledCurve, ...]
+    # S(K) of the full pipeline under each counting rule.
     rates: tuple[ChannelRate, ...]
     margins: TurnMargins
     recovery: tuple[Recovery, ...]
+    lengths: tuple[Length, ...]
+
+    @property
+    def curve(self) -> BudgetCurve:
+        """S(K) as the figures show it."""
+        return self.curves[0].curve
 
 
 @dataclass(frozen=True)
@@ -61,51 +81,77 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Repeated:
+    """A cell that was really run again under a tighter error budget, beside the recount of its log."""
+
+    key: CellKey
+    wide: int
+    # Error budget of the log that is recounted.
+    found: Rerun
+
+
+@dataclass(frozen=True)
 class Diagnosed:
     """All of it."""
 
     agents: tuple[Agent, ...]
     compared: tuple[Compared, ...]
+    repeated: tuple[Repeated, ...]
     resamples: int
     # Fewest that were drawn for an interval.
 
 
 def diagnose(
-    cells: Iterable[Cell], calls: CallsOf, policy: Policy, seed: int, ep_min_calls: int = 2
+    cells: Iterable[Cell], sources: Sources, policy: Policy, seed: int, ep_min_calls: int = 2
 ) -> Diagnosed:
     """Compute the diagnostics of every cell whose calls are known.
 
     Parameters
     ----------
     cells : iterable of Cell
-        Fault cells with their clean passes; others are passed over.
-    calls : callable
-        From cell_id to the calls table, None where there is none. Asked for one setting at a time.
+        Fault cells with their clean passes; clean passes that no fault cell belongs to (imported logs too)
+        stand for themselves.
+    sources : Sources
+        Where calls come from; asked for one setting at a time.
     policy : Policy
         Says what is a success.
     seed : int
     ep_min_calls : int
         As the scorer's.
     """
-    settings: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
-    for cell in cells:
-        if cell.facts.fault != FaultKind.none and cell.clean is not None and len(cell.clean.episodes):
-            alike = treatment(cell.facts)
-            rest = (alike.suite, alike.prompt, alike.executor, alike.build)
-            settings[(replace(cell_key(cell.facts), quant=""), *rest)].append(cell)
+    given = tuple(cells)
+    told = contexts(cell.facts for cell in given)
     agents: list[Agent] = []
     compared: list[Compared] = []
     fewest = DEFAULT.resamples
-    for members in settings.values():
-        members.sort(key=_place)
-        played = [one for cell in members if (one := _played(cell, calls, policy)) is not None]
-        for at, one in enumerate(played):
+    for members in _settings(given):
+        played = [one for cell in members if (one := _played(cell, sources, (policy, told))) is not None]
+        for one in played:
             work = _Work(policy, seed, ep_min_calls, _options(len(one.log.tasks)))
             fewest = min(fewest, work.options.resamples)
             agents.append(_agent(one, work))
-            if at:
+            if one.key.quant != played[0].key.quant:
                 compared.append(_compared(played[0], one, work))
-    return Diagnosed(tuple(agents), tuple(compared), fewest)
+    return Diagnosed(tuple(agents), tuple(compared), _repeated(given, policy), fewest)
+
+
+def _settings(cells: Iterable[Cell]) -> Iterable[list[Cell]]:
+    """Cells that differ in their preset alone, the highest first."""
+    given = [cell for cell in cells if _whole(cell)]
+    used = {cell.facts.clean_id for cell in given if cell.facts.fault != FaultKind.none}
+    found: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
+    for cell in given:
+        if cell.facts.fault != FaultKind.none or cell.facts.cell_id not in used:
+            alike = treatment(cell.facts)
+            rest = (alike.suite, alike.prompt, alike.executor, alike.build)
+            found[(replace(cell_key(cell.facts), quant=""), *rest)].append(cell)
+    return [sorted(members, key=_place) for members in found.values()]
+
+
+def _whole(cell: Cell) -> bool:
+    """Whether the cell holds episodes, and a fault cell its clean pass."""
+    first = cell if cell.facts.fault == FaultKind.none else cell.clean
+    return first is not None and len(first.episodes) > 0
 
 
 @dataclass(frozen=True)
@@ -124,7 +170,12 @@ class _Played:
 
     key: CellKey
     log: Log
-    table: BudgetTable
+    counts: tuple[Counted, ...]
+
+    @property
+    def table(self) -> BudgetTable:
+        """As the figures show it."""
+        return self.counts[0].table
 
 
 def _place(cell: Cell) -> tuple[float, str]:
@@ -133,17 +184,27 @@ def _place(cell: Cell) -> tuple[float, str]:
     return order, cell.facts.cell_id
 
 
-def _played(cell: Cell, calls: CallsOf, policy: Policy) -> _Played | None:
-    clean = cell.clean
-    if clean is None:
-        return None
-    mine, before = calls(cell.facts.cell_id), calls(clean.facts.cell_id)
-    if mine is None or before is None:
-        return None
-    name = cell.facts.quant
-    log = pool(name, [make_log(name, clean.episodes, before), make_log(name, cell.episodes, mine)])
-    table = budget_table(name, clean.episodes, cell.episodes, policy=policy, budget=cell.facts.error_budget)
-    return _Played(cell_key(cell.facts), log, table)
+def _played(cell: Cell, sources: Sources, how: tuple[Policy, Mapping[str, str]]) -> _Played | None:
+    (policy, told), name = how, cell.facts.quant
+    logs = []
+    for part in (cell,) if cell.clean is None else (cell.clean, cell):
+        found = sources.calls(part.facts.cell_id)
+        if found is None:
+            return None
+        logs.append(make_log(name, part.episodes, found))
+    key = cell_key(cell.facts, told[cell.facts.cell_id])
+    return _Played(key, pool(name, logs), counted(cell, policy, sources.others))
+
+
+def _repeated(cells: Iterable[Cell], policy: Policy) -> tuple[Repeated, ...]:
+    """Every pair of cells that differ in nothing but the error budget."""
+    whole = [cell for cell in cells if cell.facts.fault != FaultKind.none and _whole(cell)]
+    found = []
+    for pair in rerun_pairs([cell.facts for cell in whole]):
+        wide, tight = whole[pair.wide], whole[pair.tight]
+        both = rerun(recount(wide, policy), recount(tight, policy))
+        found.append(Repeated(cell_key(wide.facts), wide.facts.error_budget, both))
+    return tuple(found)
 
 
 def _options(tasks: int) -> Options:
@@ -155,10 +216,11 @@ def _agent(one: _Played, work: _Work) -> Agent:
     rng = stream(work.seed, ["agent", one.key.name, work.policy.value])
     return Agent(
         key=one.key,
-        curve=budget_curve(one.table, Target.full),
+        curves=tuple(RuledCurve(c.rule, budget_curve(c.table, Target.full)) for c in one.counts),
         rates=channel_rates(one.log, rng=rng, options=work.options, ep_min_calls=work.ep_min_calls),
         margins=turn_margins(one.log, work.policy, rng=rng, options=work.options),
         recovery=recovery(one.log, rng=rng, options=work.options),
+        lengths=lengths(one.log.episodes, work.policy, rng=rng, options=work.options),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from dataclasses import dataclass
@@ -102,6 +103,20 @@ def report_json(report: Report) -> str:
         "overview": list(overview(report)),
         "warnings": [
             {"title": one.title, "text": one.text, "items": list(one.items)} for one in notices(report)
+        ],
+        "registrations": [
+            {
+                "id": one.frozen.id,
+                "title": one.frozen.record.title,
+                "label": str(one.frozen.record.label),
+                "registered": one.frozen.record.registered,
+                "summary": one.summary,
+                "missing_cells": list(one.missing),
+                "cells_run_otherwise": list(one.otherwise),
+                "cells_elsewhere": list(one.elsewhere),
+                "missing_contrasts": [dataclasses.asdict(absent) for absent in one.absent],
+            }
+            for one in report.followed
         ],
         "contrasts": _records(contrast_frame(report)),
         "cells": _records(cell_frame(report)),

@@ -9,12 +9,14 @@ import pandas as pd
 
 from qfr.analysis.diagnostics.divergence import divergences
 from qfr.analysis.levels import Axis, bits, order_key
+from qfr.analysis.trials import FOREIGN
 from qfr.facts import CellFacts
 from qfr.records import Episode, FaultKind
 from qfr.report.material import Material, Measured
 from qfr.report.transcripts import Packed, Parting, Transcripts, fitting, pack
 from qfr.tracking.cells import LoggedCell, read_calls, read_episodes
 from qfr.tracking.reader import Reading
+from qfr.tracking.simulations import read_other_errors
 from qfr.tracking.store import Store
 
 _FAULTS = [str(kind) for kind in FaultKind]
@@ -41,8 +43,13 @@ def gather(store: Store, reading: Reading, most_episodes: int) -> Material:
     def calls(cell_id: str) -> pd.DataFrame | None:
         return read_calls(store, cells[cell_id]) if cell_id in cells else None
 
+    def others(cell_id: str) -> pd.DataFrame | None:
+        cell = cells.get(cell_id)
+        return None if cell is None or cell.facts.executor != FOREIGN else read_other_errors(store, cell)
+
     measured = {cell_id: _measured(cell) for cell_id, cell in cells.items()}
-    return Material(calls, measured, _transcripts(store, tuple(cells.values()), most_episodes))
+    shown = _transcripts(store, tuple(cells.values()), most_episodes)
+    return Material(calls, others, measured, shown)
 
 
 def _every(cells: Iterable[LoggedCell]) -> dict[str, LoggedCell]:

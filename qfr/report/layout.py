@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.levels import NOT_STATED, Axis, order_key
 from qfr.analysis.results import Contrast
-from qfr.analysis.targets import Target
+from qfr.analysis.targets import CellKey, Target
+from qfr.analysis.trials import FOREIGN
 from qfr.report.build import Report
 
 #: The three panels of Hu 2026, figure 1.
@@ -72,8 +73,25 @@ class Group:
 def groups(report: Report, policy: str) -> tuple[Group, ...]:
     """Arrange a report's contrasts under one policy."""
     along = Axis.quant if report.options.vary is Axis.prompt else Axis.prompt
+    return _arranged(report, policy, along, report.contrasts)
+
+
+def memory_groups(report: Report, policy: str) -> tuple[Group, ...]:
+    """Arrange model against model at equal memory under one policy."""
+    found = _arranged(report, policy, Axis.prompt, report.at_equal_memory)
+    return tuple(replace(group, title=_models(group, report.options.title)) for group in found)
+
+
+def _models(group: Group, usual: str) -> str:
+    """The models of a group at equal memory, and what tells it from another group."""
+    names = dict.fromkeys(label.rpartition(" ")[0] for pair in group.pairs for label in pair)
+    rest = () if group.title == usual else (group.title,)
+    return " · ".join((" / ".join(names), *rest))
+
+
+def _arranged(report: Report, policy: str, along: Axis, contrasts: Iterable[Contrast]) -> tuple[Group, ...]:
     found: dict[tuple[str, ...], list[Contrast]] = defaultdict(list)
-    for contrast in report.contrasts:
+    for contrast in contrasts:
         if contrast.policy == policy:
             found[_rest(contrast, along)].append(contrast)
     several = _telling(found)
@@ -84,7 +102,7 @@ def groups(report: Report, policy: str) -> tuple[Group, ...]:
             or report.options.title,
             reference_agent=bool(agents & {key[0]}) or (not key[0] and bool(agents)),
             policy=policy,
-            vary=report.options.vary.value,
+            vary=members[0].vary,
             along=along,
             rows=_sorted_rows(members, along),
             pairs=tuple(dict.fromkeys((c.a, c.b) for c in members)),
@@ -129,6 +147,14 @@ def _telling(keys: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
 def _sorted_rows(members: Iterable[Contrast], along: Axis) -> tuple[str, ...]:
     names = dict.fromkeys(place(contrast, along) for contrast in members)
     return tuple(sorted(names, key=lambda name: order_key(along, name)))
+
+
+def cell_name(key: CellKey) -> str:
+    """Name a cell; an imported log by model, preset and suite, since it has neither prompt nor fault."""
+    if key.executor != FOREIGN:
+        return key.name
+    names = (key.model, "" if key.quant == NOT_STATED else key.quant, key.suite, key.context)
+    return " ".join(name for name in names if name)
 
 
 def signed(points: float | None, digits: int = 1) -> str:

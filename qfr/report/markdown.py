@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable
 
 from qfr.report.build import Report
-from qfr.report.layout import groups
+from qfr.report.layout import groups, memory_groups
 from qfr.report.notices import notices
 from qfr.report.page import clip
 from qfr.report.ranking import rankings
 from qfr.report.replication import replication
+from qfr.report.standingviews import standing_table
 from qfr.report.text import spelled
 from qfr.report.views import Entry, Table, contrast_table
 from qfr.report.words import answers, overview
@@ -41,6 +42,17 @@ def render_markdown(report: Report) -> str:
         folded = _table(contrast_table((group,)))
         title = f"Contrasts of {escaped(group.title)}, {options.policy.value} scoring"
         lines += ["", f"<details><summary>{title}</summary>", "", *folded, "", "</details>"]
+    for group in memory_groups(report, options.policy.value):
+        title = f"{escaped(group.title)} at equal memory, {options.policy.value} scoring"
+        table = _table(contrast_table((group,)))
+        lines += ["", f"<details><summary>{title}</summary>", "", *table, "", "</details>"]
+    for plan in report.followed:
+        lines += ["", "### Planned, deviated, exploratory", "", f"**{escaped(plan.title)}**", ""]
+        lines += [_whole(plan.summary)]
+        if plan.missing:
+            lines += ["", "Planned cells that are missing:", ""]
+            lines += [f"- {escaped(name)}" for name in plan.missing]
+        lines += ["", *_table(standing_table(plan, report.contrasts))]
     beside = replication(report)
     if beside is not None:
         lines += ["", f"### Beside {escaped(beside.title)}", ""]
@@ -59,7 +71,11 @@ def render_markdown(report: Report) -> str:
 
 def escaped(text: str) -> str:
     """Return a text in which nothing is markup, a link or a mention, on one line and clipped."""
-    plain = _INVISIBLE.sub(lambda found: f"\\x{ord(found.group()):02x}", spelled(clip(text)))
+    return _whole(clip(text))
+
+
+def _whole(text: str) -> str:
+    plain = _INVISIBLE.sub(lambda found: f"\\x{ord(found.group()):02x}", spelled(text))
     plain = " ".join(plain.split())
     return _SPECIAL.sub(lambda found: _harmless(found.group()), plain)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from qfr.report.standing import Registrations
 from qfr.report.transcripts import Transcripts
 
 
@@ -26,6 +27,10 @@ class Material:
 
     calls: Callable[[str], pd.DataFrame | None] | None = None
     # One row per call of a cell, as the tracking store returns them; None without diagnostics.
+    others: Callable[[str], pd.DataFrame | None] | None = None
+    # Failed calls of the other side of an imported log: task, trial, user_errors.
     measured: Mapping[str, Measured] = field(default_factory=dict)
     transcripts: Transcripts | None = None
     # Of the episodes that the viewer shows; None = no viewer.
+    registrations: Registrations = field(default_factory=Registrations)
+    # That the cells ran under.

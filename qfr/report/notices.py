@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from qfr.analysis.cells import FEWEST_CERTIFIED
 from qfr.analysis.named_groups import not_run
 from qfr.analysis.trials import FOREIGN
+from qfr.registration.standing import Standing
 from qfr.report.build import Report
-from qfr.report.layout import PANELS, TITLES
+from qfr.report.layout import PANELS, TITLES, cell_name
 
 #: Names listed in one warning; the tables and files hold all of them.
 _MOST_NAMES = 12
@@ -54,6 +55,7 @@ def _gaps(report: Report) -> Iterator[Notice]:
         yield Notice(
             "Not deterministic", "Finished runs of one cell disagree; the newest is shown.", gaps.alarms
         )
+    yield from _registered(report)
     if gaps.failed:
         yield Notice("Failed or unfinished cells", "They are left out, never counted as zero.", gaps.failed)
     if gaps.missing:
@@ -66,6 +68,28 @@ def _gaps(report: Report) -> Iterator[Notice]:
         yield Notice("Cells found twice", "The first of each is shown.", report.joined.doubled)
     if gaps.notes:
         yield Notice("Notes", "", gaps.notes)
+
+
+def _registered(report: Report) -> Iterator[Notice]:
+    lost = report.material.registrations.lost
+    if lost:
+        yield Notice(
+            "Registrations that cannot be read",
+            "Cells ran under them; what was planned cannot be told, so their contrasts count as exploratory.",
+            lost,
+        )
+    for one in report.followed:
+        n = one.counts
+        if one.missing:
+            yield Notice(
+                "Missing planned cells", f"Frozen in {one.frozen.id}, not run.", clipped(one.missing)
+            )
+        if n[Standing.deviated] or n[Standing.exploratory]:
+            yield Notice(
+                "Not as planned",
+                f"{one.frozen.id}: {n[Standing.planned]} estimates as planned, {n[Standing.deviated]} "
+                f"deviated, {n[Standing.exploratory]} exploratory; the section on what was planned says why.",
+            )
 
 
 def _certified(report: Report) -> Iterator[Notice]:
@@ -114,7 +138,7 @@ def _excluded(report: Report) -> Iterator[Notice]:
     if lost:
         items = []
         for s in lost:
-            text = f"{s.key.model} {s.key.quant} {s.key.suite}: {s.undelivered} of {s.scheduled}"
+            text = f"{cell_name(s.key)}: {s.undelivered} of {s.scheduled}"
             if s.own_bounds is not None:
                 text += f"; success between {s.own_bounds.low:.1f} % and {s.own_bounds.high:.1f} %"
             items.append(text)
@@ -184,6 +208,13 @@ def _provenance(report: Report) -> Iterator[Notice]:
             "Requantized files",
             "Made from a file that was itself quantized; the loss is larger than that of the preset.",
             again,
+        )
+    afresh = [f for f in report.facts if not f.rewind and f.exactness]
+    if afresh:
+        yield Notice(
+            "Evaluated afresh",
+            "Every episode of these cells was evaluated from its start: their forks are not bit-equal.",
+            clipped(tuple(dict.fromkeys(f"{f.model} {f.quant}: {f.exactness}" for f in afresh))),
         )
     dirty = tuple(dict.fromkeys(f.git_commit[:12] for f in report.facts if f.git_dirty))
     if dirty:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from qfr.analysis.contexts import contexts, told_apart
 from qfr.analysis.frames import Cell, cell_key, score_column
-from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.levels import NOT_STATED, Axis, order_key
 from qfr.analysis.targets import CellKey, TaskTable, full_rates
+from qfr.analysis.trials import FOREIGN
 from qfr.facts import CellFacts
 from qfr.records import Ending, FaultKind, Policy
 from qfr.report.text import spelled
@@ -69,29 +71,44 @@ def outcome_maps(cells: Iterable[Cell], tables: Iterable[TaskTable], policy: Pol
     policy : Policy
         Says what is a success.
     """
+    given = tuple(cells)
+    told = contexts(cell.facts for cell in given)
+    names = told_apart(cell.facts for cell in given)
     settings: dict[tuple[CellKey, str], list[Cell]] = defaultdict(list)
-    for cell in cells:
+    for cell in given:
         if cell.facts.fault != FaultKind.none and len(cell.episodes):
-            where = replace(cell_key(cell.facts), quant="", prompt="")
+            where = replace(cell_key(cell.facts, told[cell.facts.cell_id]), quant="", prompt="")
             settings[where, cell.facts.suite_sha256].append(cell)
     known: dict[tuple[CellKey, str], list[TaskTable]] = defaultdict(list)
     for table in tables:
         if table.policy == policy.value and table.key.fault != "none":
             known[replace(table.key, quant="", prompt=""), table.treatment.suite].append(table)
     return tuple(
-        _map(where[0], members, known[where], policy) for where, members in settings.items() if known[where]
+        _map(where[0], members, known[where], (policy, names))
+        for where, members in settings.items()
+        if known[where]
     )
 
 
-def _map(key: CellKey, members: list[Cell], tables: list[TaskTable], policy: Policy) -> Map:
+def _map(
+    key: CellKey, members: list[Cell], tables: list[TaskTable], how: tuple[Policy, Mapping[str, str]]
+) -> Map:
+    policy, contexts_of = how
     members = sorted(members, key=lambda cell: _place(cell))[:MOST_COLUMNS]
     rows, left_out = _rows(members, tables)
     columns = [_outcomes(cell, policy, {task for task, _, _ in rows}) for cell in members]
     missing = (_NOT_RUN, "not run: the clean pass failed")
     squares = [[column.get((task, site), missing) for column in columns] for task, site, _ in rows]
-    names = tuple(f"{cell.facts.quant} {cell.facts.prompt}" for cell in members)
+    # The title says what all columns share.
+    own = [contexts_of[cell.facts.cell_id].removeprefix(key.context).lstrip(", ") for cell in members]
+    names = tuple(
+        " ".join(part for part in (cell.facts.quant, cell.facts.prompt, text) if part)
+        for cell, text in zip(members, own, strict=True)
+    )
     return Map(
-        title=" · ".join(part for part in (key.model, key.fault, key.executor, key.suite) if part),
+        title=" · ".join(
+            part for part in (key.model, key.fault, key.executor, key.suite, key.context) if part
+        ),
         model=key.model,
         fault=key.fault,
         rows=tuple(spelled(f"{task} · {site} {tool}"[:60]) for task, site, tool in rows),
@@ -106,17 +123,20 @@ def _map(key: CellKey, members: list[Cell], tables: list[TaskTable], policy: Pol
         ),
         tasks=tuple(spelled(task) for task, _, _ in rows),
         sites=tuple(site for _, site, _ in rows),
-        agents=tuple(agent_name(cell.facts) for cell in members),
+        agents=tuple(agent_name(cell.facts, contexts_of[cell.facts.cell_id]) for cell in members),
         left_out=left_out,
     )
 
 
-def agent_name(facts: CellFacts) -> str:
+def agent_name(facts: CellFacts, context: str = "") -> str:
     """Name model, preset and prompt (and whatever else tells a cell apart) as the viewer does."""
     trial = f"trial {facts.trial}" if facts.trial else ""
+    if facts.executor == FOREIGN:
+        names = (facts.model, facts.quant if facts.quant != NOT_STATED else "", facts.suite, context)
+        return spelled(" ".join(part for part in names if part))
     executor = facts.executor if facts.executor != "tolerant" else ""
     return spelled(
-        " ".join(part for part in (facts.model, facts.quant, facts.prompt, executor, trial) if part)
+        " ".join(part for part in (facts.model, facts.quant, facts.prompt, executor, trial, context) if part)
     )
 
 

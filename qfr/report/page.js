@@ -30,4 +30,47 @@ const watcher = new IntersectionObserver(
 );
 for (const place of document.querySelectorAll(".plot")) watcher.observe(place);
 dark.addEventListener("change", () => drawn.forEach(draw));
-window.addEventListener("beforeprint", () => document.querySelectorAll(".plot").forEach(draw));
+
+// Folded parts: all open for printing, and at the press of a button.
+const folds = [...document.querySelectorAll("details")];
+let closed = [];
+window.addEventListener("beforeprint", () => {
+  closed = folds.filter((fold) => !fold.open);
+  for (const fold of closed) fold.open = true;
+  document.querySelectorAll(".plot").forEach(draw);
+});
+window.addEventListener("afterprint", () => {
+  for (const fold of closed) fold.open = false;
+});
+const unfold = document.getElementById("unfold");
+unfold.addEventListener("click", () => {
+  const open = unfold.getAttribute("aria-pressed") !== "true";
+  for (const fold of folds) fold.open = open;
+  unfold.setAttribute("aria-pressed", String(open));
+  unfold.textContent = open ? "Fold everything" : "Unfold everything";
+});
+
+// The table of contents stays in sight and says where the reader is.
+const contents = document.querySelector("nav ul");
+const links = new Map([...contents.querySelectorAll("a")].map((link) => [link.hash.slice(1), link]));
+const sections = [...document.querySelectorAll("main > section[id]")];
+function locate() {
+  const passed = sections.filter((section) => section.getBoundingClientRect().top <= 80);
+  const here = links.get((passed.pop() || sections[0]).id);
+  if (!here || here.hasAttribute("aria-current")) return;
+  for (const link of links.values()) link.removeAttribute("aria-current");
+  here.setAttribute("aria-current", "true");
+  const room = contents.getBoundingClientRect();
+  const box = here.getBoundingClientRect();
+  if (box.left < room.left || box.right > room.right) contents.scrollLeft += box.left - room.left - 40;
+}
+let waiting = false;
+window.addEventListener("scroll", () => {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    locate();
+  });
+});
+locate();

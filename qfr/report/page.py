@@ -10,9 +10,10 @@ import jinja2
 
 from qfr.records import Policy
 from qfr.report import cellviews, contrasttables, views
+from qfr.report.budgettables import rerun_table
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
-from qfr.report.layout import groups, shortened
+from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
 from qfr.report.processtables import parting_table, process_tables
@@ -29,12 +30,17 @@ from qfr.report.sections import (
     map_view,
     prompt_sections,
 )
+from qfr.report.standingviews import standing_table
 from qfr.report.text import spelled
 from qfr.report.transcripts import Transcripts
 from qfr.report.words import Answer, answers, overview
 
 #: A longer text is cut on the page; the files hold it whole.
 LONGEST_TEXT = 400
+_UNREGISTERED = (
+    "No cell of this report ran under a registration: every contrast is exploratory. mode=register freezes a "
+    "grid and its analysis before it runs."
+)
 
 
 @dataclass(frozen=True)
@@ -47,18 +53,35 @@ class NamedTable:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """How the report stands to one registration."""
+
+    title: str
+    summary: str
+    missing: tuple[str, ...]
+    table: views.Table
+
+
+@dataclass(frozen=True)
 class Page:
     """All that the template shows."""
 
     title: str
     made: str
+    policy: str
+    # The headline policy.
     command: str
     agents: tuple[str, ...]
     overview: tuple[str, ...]
     rankings: tuple[Ranking, ...]
     answers: tuple[Answer, ...]
     notices: tuple[Notice, ...]
+    plans: tuple[Plan, ...]
+    unregistered: str
+    # One sentence where nothing was registered; empty otherwise.
     sections: tuple[Section, ...]
+    memory: tuple[Section, ...]
+    # Model against model at equal memory.
     prompts: tuple[Illustrated, ...]
     ladders: tuple[Illustrated, ...]
     several: tuple[views.Table, ...]
@@ -66,6 +89,8 @@ class Page:
     recovery: tuple[NamedTable, ...]
     full: tuple[NamedTable, ...]
     process: tuple[Illustrated, ...]
+    reruns: views.Table | None
+    # None without a real rerun under a tighter budget.
     process_tables: tuple[views.Table, ...]
     maps: tuple[FigureView, ...]
     transcripts: Transcripts | None
@@ -105,27 +130,35 @@ def page_of(report: Report) -> Page:
     policies = (options.policy, *(policy for policy in Policy if policy is not options.policy))
     names = tuple(policy.value for policy in policies)
     by_policy = [groups(report, name) for name in names]
+    by_memory = [memory_groups(report, name) for name in names]
+    how = interval_method(report)
     agents = report.reference_agents
     given = report.material.transcripts
     beside = replication(report)
     return Page(
         title=options.title,
         made=options.made,
+        policy=options.policy.value,
         command=options.command,
         agents=agents,
         overview=overview(report),
         rankings=rankings(report),
         answers=answers(report),
         notices=notices(report),
-        sections=tuple(
-            contrast_section(sides, interval_method(report)) for sides in zip(*by_policy, strict=True)
+        plans=tuple(
+            Plan(one.title, one.summary, one.missing, standing_table(one, report.contrasts))
+            for one in report.followed
         ),
+        unregistered="" if report.followed else _UNREGISTERED,
+        sections=tuple(contrast_section(sides, how) for sides in zip(*by_policy, strict=True)),
+        memory=tuple(contrast_section(sides, how) for sides in zip(*by_memory, strict=True)),
         prompts=prompt_sections(report, names),
         ladders=tuple(ladder_section(one, agents) for one in report.ladders if one.policy == names[0]),
         several=_several(report),
         recovery=tuple(NamedTable(p, *row) for p in names for row in cellviews.recovery_tables(report, p)),
         full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
         process=_process(report),
+        reruns=_reruns(report),
         process_tables=() if report.diagnosed is None else process_tables(report.diagnosed),
         maps=_maps(report),
         transcripts=given,
@@ -189,6 +222,11 @@ def _process(report: Report) -> tuple[Illustrated, ...]:
         )
         for title, figures in found
     )
+
+
+def _reruns(report: Report) -> views.Table | None:
+    found = () if report.diagnosed is None else report.diagnosed.repeated
+    return rerun_table(found) if found else None
 
 
 def _maps(report: Report) -> tuple[FigureView, ...]:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from qfr.analysis.diagnostics.margins import PROBABILITIES, Spread
-from qfr.analysis.levels import Axis, bits, order_key
+from qfr.analysis.levels import NOT_STATED, Axis, bits, order_key
 from qfr.analysis.targets import CellKey
+from qfr.records import FaultKind
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
 from qfr.report.diagnosed import Agent, Compared, Diagnosed
 from qfr.report.layout import signed
@@ -19,6 +20,7 @@ from qfr.stats.intervals import Estimate
 _LEAST_MARGIN = 0.01
 #: Of the logarithmic axis: powers of ten.
 _LOGITS = (-2.1, 1.6)
+_PER_PROMPT = " A panel per prompt."
 _T = TypeVar("_T", Agent, Compared)
 _LOW, _MIDDLE, _HIGH = (PROBABILITIES.index(p) for p in (0.25, 0.5, 0.75))
 
@@ -51,7 +53,7 @@ def preset_styles(quants: Iterable[str]) -> dict[str, int]:
 def title_of(setting: CellKey) -> str:
     """Name a model and its setting."""
     gate = "" if setting.gate == "certified" else f"gate {setting.gate}"
-    parts = (setting.model, setting.fault, setting.executor, setting.suite, gate)
+    parts = (setting.model, setting.fault, setting.executor, setting.suite, gate, setting.context)
     return " · ".join(part for part in parts if part)
 
 
@@ -75,12 +77,16 @@ def _panels(
     for prompt in prompts:
         here = [one for one in members if one.key.prompt == prompt]
         series = tuple(Series(one.key.quant, styles[one.key.quant], marks(one)) for one in here)
-        charts.append(replace(chart, title=prompt, series=series))
+        charts.append(replace(chart, title="" if prompt == NOT_STATED else prompt, series=series))
     return tuple(charts)
 
 
 def _legend(members: Iterable[Agent | Compared], styles: dict[str, int]) -> tuple[tuple[int, str], ...]:
-    return tuple(sorted({(styles[one.key.quant], one.key.quant) for one in members}))
+    return tuple(sorted({(styles[one.key.quant], _preset(one.key.quant)) for one in members}))
+
+
+def _preset(quant: str) -> str:
+    return "precision not stated" if quant == NOT_STATED else quant
 
 
 def _curves(members: list[Agent], styles: dict[str, int]) -> Figure:
@@ -91,16 +97,20 @@ def _curves(members: list[Agent], styles: dict[str, int]) -> Figure:
         )
 
     chart = Chart("", Kind.lines, (), (), "success, %", "failed calls allowed (K)", (-3.0, 103.0))
-    first = members[0].curve
+    first, charts = members[0].curve, _panels(members, styles, marks, chart)
     return Figure(
         "Success under a shrinking error budget, S(K)",
-        f"Full-pipeline success in % of n = {first.points[0].success.n} tasks, {first.policy} scoring, "
-        "when an "
-        f"episode may fail K calls of its own ({first.rule.text}); a recount of the logs. Bands: 95 % "
-        "task-bootstrap intervals, each K for itself. A panel per prompt.",
-        _panels(members, styles, marks, chart),
+        f"{_success(members[0].key)} in % of n = {first.points[0].success.n} tasks, {first.policy} scoring, "
+        f"when an episode may fail K calls. Counting rule: {members[0].curves[0].rule}; the table of "
+        "counting rules has the others. A recount of the logs. Bands: 95 % task-bootstrap intervals, each K "
+        f"for itself.{_PER_PROMPT if charts[0].title else ''}",
+        charts,
         _legend(members, styles),
     )
+
+
+def _success(key: CellKey) -> str:
+    return "Success" if key.fault == FaultKind.none else "Full-pipeline success"
 
 
 def _gaps(members: list[Compared], styles: dict[str, int]) -> Figure:
@@ -114,11 +124,12 @@ def _gaps(members: list[Compared], styles: dict[str, int]) -> Figure:
 
     chart = Chart("", Kind.lines, (), (), "points", "failed calls allowed (K)", zero=True)
     reference = members[0].reference
+    rule = next((one.gap.rule.text for one in members if one.gap is not None), "")
     n = max((p.gap.n for one in members if one.gap is not None for p in one.gap.points), default=0)
     return Figure(
         f"Gap to {reference} under a shrinking error budget",
-        f"S(K) of {reference} minus S(K) of the named preset, in points, full pipeline, paired over all "
-        f"{n} tasks. Bands hold for all K at once (95 %, max-T). A panel per prompt.",
+        f"S(K) of {reference} minus S(K) of the named preset, in points, paired over all {n} tasks. "
+        f"Counting rule: {rule}. Bands hold for all K at once (95 %, max-T).",
         _panels(members, styles, marks, chart),
         _legend(members, styles),
     )

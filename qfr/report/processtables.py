@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from qfr.analysis.diagnostics.channels import Verdict
 from qfr.analysis.diagnostics.divergence import Phase
+from qfr.report.budgettables import length_table, rules_table
 from qfr.report.diagnosed import Agent, Compared, Diagnosed
-from qfr.report.layout import signed
+from qfr.report.layout import cell_name, signed
 from qfr.report.transcripts import Parting
 from qfr.report.views import Entry, Table
 from qfr.stats.association import Area
@@ -17,12 +18,14 @@ from qfr.stats.intervals import Estimate
 def process_tables(found: Diagnosed) -> tuple[Table, ...]:
     """Return every table of the diagnostics that has rows."""
     tables = (
+        rules_table(found.agents),
         _rates(found.agents),
         _amplified(found.compared),
         _novelty(found.compared),
         _recovery(found.agents),
         _margins(found.agents),
         _foretold(found.compared),
+        length_table(found.agents),
     )
     return tuple(table for table in tables if table.rows)
 
@@ -63,7 +66,7 @@ def parting_table(partings: Iterable[Parting]) -> Table:
 def _rates(members: Iterable[Agent]) -> Table:
     rows = [
         (
-            Entry(one.key.name),
+            Entry(cell_name(one.key)),
             Entry(r.event.replace("_", " ")),
             Entry(f"{r.count} of {r.calls}"),
             _share(r.per_call),
@@ -88,7 +91,7 @@ def _rates(members: Iterable[Agent]) -> Table:
 def _amplified(members: Iterable[Compared]) -> Table:
     rows = [
         (
-            Entry(one.key.name),
+            Entry(cell_name(one.key)),
             Entry(f"against {one.reference}"),
             Entry(a.event.replace("_", " ")),
             Entry(
@@ -122,7 +125,7 @@ def _novelty(members: Iterable[Compared]) -> Table:
         both = n.correlation_shared.value
         rows.append(
             (
-                Entry(one.key.name),
+                Entry(cell_name(one.key)),
                 Entry(f"against {one.reference}"),
                 Entry(f"{n.reference_events} → {n.other_events}"),
                 Entry(f"{n.reference_signatures} → {n.other_signatures}", f"{n.shared_signatures} shared"),
@@ -155,7 +158,7 @@ def _recovery(members: Iterable[Agent]) -> Table:
                 follow = ", ".join(f"{f.count} {f.kind}" for f in r.following if f.count)
                 rows.append(
                     (
-                        Entry(one.key.name),
+                        Entry(cell_name(one.key)),
                         Entry(r.source.replace("_", " ")),
                         Entry(str(r.errors), f"{r.recovered} ever recovered"),
                         *(_share(w.share) for w in r.within),
@@ -176,7 +179,7 @@ def _recovery(members: Iterable[Agent]) -> Table:
 def _margins(members: Iterable[Agent]) -> Table:
     rows = [
         (
-            Entry(one.key.name),
+            Entry(cell_name(one.key)),
             Entry(str(one.margins.right.n), _quantiles(one.margins.right.quantiles)),
             Entry(str(one.margins.wrong.n), _quantiles(one.margins.wrong.quantiles)),
             _area(one.margins.area),
@@ -197,7 +200,7 @@ def _margins(members: Iterable[Agent]) -> Table:
 def _foretold(members: Iterable[Compared]) -> Table:
     rows = [
         (
-            Entry(one.key.name),
+            Entry(cell_name(one.key)),
             Entry(f"from {one.reference}"),
             _area(one.foretold.by_task),
             _area(one.foretold.by_episode),

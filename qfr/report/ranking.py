@@ -151,7 +151,8 @@ def _verdict(rank: Rank | None) -> Entry:
 
 def _setting(key: CellKey) -> tuple[str, ...]:
     gate = "" if key.gate == "certified" else f"gate {key.gate}"
-    return key.model, key.fault, key.executor, key.suite, gate, f"trial {key.trial}" if key.trial else ""
+    trial = f"trial {key.trial}" if key.trial else ""
+    return key.model, key.fault, key.executor, key.suite, gate, trial, key.context
 
 
 def _bytes(report: Report, one: Overall) -> float:

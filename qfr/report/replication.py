@@ -87,8 +87,10 @@ def _warning(report: Report, known: Published) -> str:
     likes = [(name, like.name) for name in others if (like := known.model_like(name)) is not None]
     if likes:
         told = "; ".join(f"{name} beside {like}" for name, like in likes)
-        text += f" They are set side by side by their names only ({told}); agreement or not says nothing "
-        "about the paper."
+        text += (
+            f" They are set side by side by their names only ({told}); agreement or not says nothing about "
+            "the paper."
+        )
     else:
         text += " No name is like one of the published models, so nothing is set side by side."
     return text
@@ -129,7 +131,7 @@ def _ours(what: str, facts: tuple[CellFacts, ...]) -> str:
 def _table(pairs: tuple[Beside, ...], known: Published) -> Table:
     rows = tuple(
         (
-            Entry(one.ours.model or ""),
+            Entry(one.ours.model or "", one.ours.context),
             Entry(
                 f"{one.theirs.prompt} {one.theirs.policy}",
                 TITLES[next(t for t in PANELS if t == one.theirs.target)].lower(),

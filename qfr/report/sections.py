@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from itertools import groupby
 
+from qfr.analysis.contexts import told_apart
 from qfr.analysis.ladder import Ladder
 from qfr.report import contrasttables, views
 from qfr.report.build import Report
@@ -167,9 +168,10 @@ def log_index(report: Report) -> str:
     """What the viewer needs to know before it unpacks a transcript, as JSON for a script element."""
     given = report.material.transcripts
     cells = () if given is None else given.cells
+    told = told_apart((*report.facts, *(one.facts for one in cells)))
     rows = [
         {
-            "agent": agent_name(one.facts),
+            "agent": agent_name(one.facts, told[one.facts.cell_id]),
             "model": spelled(one.facts.model),
             "fault": one.facts.fault,
             "tasks": list(one.tasks),

@@ -7,17 +7,24 @@ estimated; ``reason`` says why.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 
 from qfr.analysis.cells import CellSummary
+from qfr.analysis.family import AdjustedContrast, families
 from qfr.analysis.process import Process
 from qfr.analysis.results import Contrast
 from qfr.facts import CellFacts
+from qfr.registration.standing import Standing
 from qfr.report.build import Report
+from qfr.report.columns import CELLS, CONTRASTS, PROCESS
+from qfr.report.standing import best
 from qfr.report.text import spelled
 
 _COUNTS = frozenset({"trial", "resamples", "seed", "episodes", "turns"})
 _FLAGS = frozenset({"degenerate", "reliable", "equivalent", "declared_family"})
+_FACTS = tuple(name for name in CellFacts.__dataclass_fields__ if name != "config")
 _Value = str | int | float | bool | None
 
 
@@ -31,32 +38,42 @@ def contrast_frame(report: Report) -> pd.DataFrame:
     rows = []
     for at, contrast in enumerate(report.contrasts):
         family, one = adjusted.get(at, (None, None))
+        registration, stood = best(report.followed, at)
         rows.append(
             _contrast_row(contrast)
+            | _adjusted_row(one, family.declared if family else None)
             | {
-                "sign_holm_p": one.sign_holm if one else None,
-                "sign_bh_p": one.sign_bh if one else None,
-                "signflip_holm_p": one.signflip_holm if one else None,
-                "signflip_bh_p": one.signflip_bh if one else None,
-                "declared_family": family.declared if family else None,
+                "registration": registration,
+                "standing": str(stood.standing),
+                "standing_reason": "; ".join(stood.reasons),
             }
         )
-    return _frame(rows)
+    unplanned = "model against model at equal memory is not among the planned contrasts"
+    # They are no part of a declared family.
+    apart = () if report.options.family else families(report.at_equal_memory, ())
+    own = {one.place: one for family in apart for one in family.members}
+    for at, contrast in enumerate(report.at_equal_memory):
+        rows.append(
+            _contrast_row(contrast)
+            | _adjusted_row(own.get(at), False if at in own else None)
+            | {"registration": "", "standing": str(Standing.exploratory), "standing_reason": unplanned}
+        )
+    return _frame(rows, CONTRASTS)
 
 
 def cell_frame(report: Report) -> pd.DataFrame:
     """Return one row per cell, policy and family."""
-    return _frame([_cell_row(summary) for summary in report.summaries])
+    return _frame([_cell_row(summary) for summary in report.summaries], CELLS)
 
 
 def process_frame(report: Report) -> pd.DataFrame:
     """Return one row per cell (clean passes included) and policy: how its episodes went."""
-    return _frame([row for one in report.processes for row in _process_rows(one)])
+    return _frame([row for one in report.processes for row in _process_rows(one)], PROCESS)
 
 
 def provenance_frame(report: Report) -> pd.DataFrame:
     """Return one row per cell: ids, digests, build, settings, code."""
-    return _frame([_facts_row(facts) for facts in report.facts])
+    return _frame([_facts_row(facts) for facts in report.facts], _FACTS)
 
 
 def metrics(report: Report) -> dict[str, float]:
@@ -77,7 +94,6 @@ def metrics(report: Report) -> dict[str, float]:
 
 
 def _contrast_row(c: Contrast) -> dict[str, _Value]:
-    split, lost, open_ = c.decomposition, c.bounds, c.ungated_bounds
     return {
         "model": c.model,
         "quant": c.quant,
@@ -122,6 +138,18 @@ def _contrast_row(c: Contrast) -> dict[str, _Value]:
         "equivalence_low_points": c.equivalence_low,
         "equivalence_high_points": c.equivalence_high,
         "equivalent": c.equivalent,
+        **_split_row(c),
+        "a_dropped_task_names": " ".join(c.dropped_a),
+        "b_dropped_task_names": " ".join(c.dropped_b),
+        "a_undelivered_task_names": " ".join(c.undelivered_a),
+        "b_undelivered_task_names": " ".join(c.undelivered_b),
+        "remarks": " ".join(c.remarks),
+    }
+
+
+def _split_row(c: Contrast) -> dict[str, _Value]:
+    split, lost, open_ = c.decomposition, c.bounds, c.ungated_bounds
+    return {
         "shared_points": split.shared if split else None,
         "only_a_points": split.only_a if split else None,
         "only_b_points": split.only_b if split else None,
@@ -131,11 +159,16 @@ def _contrast_row(c: Contrast) -> dict[str, _Value]:
         "undelivered_high_points": lost.high if lost else None,
         "ungated_low_points": open_.low if open_ else None,
         "ungated_high_points": open_.high if open_ else None,
-        "a_dropped_task_names": " ".join(c.dropped_a),
-        "b_dropped_task_names": " ".join(c.dropped_b),
-        "a_undelivered_task_names": " ".join(c.undelivered_a),
-        "b_undelivered_task_names": " ".join(c.undelivered_b),
-        "remarks": " ".join(c.remarks),
+    }
+
+
+def _adjusted_row(one: AdjustedContrast | None, declared: bool | None) -> dict[str, _Value]:
+    return {
+        "sign_holm_p": one.sign_holm if one else None,
+        "sign_bh_p": one.sign_bh if one else None,
+        "signflip_holm_p": one.signflip_holm if one else None,
+        "signflip_bh_p": one.signflip_bh if one else None,
+        "declared_family": declared,
     }
 
 
@@ -150,6 +183,7 @@ def _key_row(row: CellSummary | Process) -> dict[str, _Value]:
         "suite": key.suite,
         "gate": key.gate,
         "trial": key.trial,
+        "context": key.context,
     }
 
 
@@ -217,11 +251,11 @@ def _process_rows(one: Process) -> list[dict[str, _Value]]:
 
 
 def _facts_row(facts: CellFacts) -> dict[str, _Value]:
-    return {name: getattr(facts, name) for name in CellFacts.__dataclass_fields__ if name != "config"}
+    return {name: getattr(facts, name) for name in _FACTS}
 
 
-def _frame(rows: list[dict[str, _Value]]) -> pd.DataFrame:
-    """Give every column the type of its unit, so that a gap or an empty column changes no file's schema.
+def _frame(rows: list[dict[str, _Value]], columns: Iterable[str]) -> pd.DataFrame:
+    """Give every column the type of its unit, so that a gap or an empty table changes no file's schema.
 
     Lone surrogates, which neither Arrow nor UTF-8 can hold, are spelled out.
     """
@@ -229,7 +263,8 @@ def _frame(rows: list[dict[str, _Value]]) -> pd.DataFrame:
         [
             {name: spelled(value) if isinstance(value, str) else value for name, value in row.items()}
             for row in rows
-        ]
+        ],
+        columns=list(columns),
     )
     return frame.astype({name: _dtype(str(name), frame[name]) for name in frame.columns})
 

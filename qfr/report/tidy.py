@@ -1,8 +1,9 @@
 """Everything beyond plain contrasts as two long tables: one figure per row, its unit in a column.
 
-Columns: the cell's names, ``kind`` and ``item`` (what the figure is of), ``against`` (the other side, where
-there is one), ``policy``, ``value``, ``low`` and ``high`` (95 %), ``unit`` (points, rate, ratio, turns or
-area), ``n_tasks``, ``reliable`` and ``reason``.
+Columns: the cell's names, ``context`` (what tells a cell from one of the same names, such as
+``error budget 2``), ``kind`` and ``item`` (what the figure is of), ``against`` (the other side, where
+there is one), ``policy``, ``value``, ``low`` and ``high`` (95 %), ``unit`` (points, rate, ratio, turns,
+tokens or area), ``n_tasks``, ``reliable`` and ``reason``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pandas as pd
 
 from qfr.analysis.targets import CellKey
 from qfr.report.build import Report
-from qfr.report.diagnosed import Agent, Compared
+from qfr.report.diagnosed import Agent, Compared, Repeated
 from qfr.report.text import spelled
 from qfr.stats.intervals import Estimate
 
@@ -25,6 +26,7 @@ _COLUMNS = {
     "fault": "string",
     "executor": "string",
     "suite": "string",
+    "context": "string",
     "kind": "string",
     "item": "string",
     "against": "string",
@@ -62,8 +64,10 @@ def diagnostics_frame(report: Report) -> pd.DataFrame:
     if report.diagnosed is None:
         return _frame(())
     policy = report.options.policy.value
-    rows = [row for one in report.diagnosed.agents for row in _agent(one, policy)]
-    rows += [row for one in report.diagnosed.compared for row in _compared(one, policy)]
+    found = report.diagnosed
+    rows = [row for one in found.agents for row in _agent(one, policy)]
+    rows += [row for one in found.compared for row in _compared(one, policy)]
+    rows += [row for one in found.repeated for row in _repeated(one, policy)]
     return _frame(tuple(rows))
 
 
@@ -99,8 +103,12 @@ def further_frame(report: Report) -> pd.DataFrame:
 
 
 def _agent(one: Agent, policy: str) -> Iterator[Row]:
-    for p in one.curve.points:
-        yield _row((one.key, "success within a budget", f"K={p.budget}", "", policy), p.success, "rate")
+    for at, ruled in enumerate(one.curves):
+        # Without a word it is the rule of the figures: allow K of the agent's own failed calls.
+        rule = f", {ruled.rule}" if at else ""
+        for p in ruled.curve.points:
+            names = (one.key, f"success within a budget{rule}", f"K={p.budget}", "", policy)
+            yield _row(names, p.success, "rate")
     for r in one.rates:
         yield _row((one.key, "rate per call", r.event, "", ""), r.per_call, "rate")
         yield _row((one.key, "share of episodes", r.event, "", ""), r.per_episode, "rate")
@@ -109,7 +117,21 @@ def _agent(one: Agent, policy: str) -> Iterator[Row]:
             names = (one.key, "recovered", f"{after.source} within {w.turns}", "", "")
             yield _row(names, w.share, "rate")
         yield _row((one.key, "turns to recover", after.source, "", ""), after.turns, "turns")
+    for length in one.lengths:
+        unit = "turns" if length.measure == "turns" else "tokens"
+        names = (one.key, f"{length.measure} per episode", length.outcome, "", policy)
+        yield _row(names, length.mean, unit)
     yield _row((one.key, "margin of wrong turns", "", "", policy), one.margins.area.estimate, "area")
+
+
+def _repeated(one: Repeated, policy: str) -> Iterator[Row]:
+    item = f"K={one.found.budget} from {one.wide}"
+    for kind, found, unit in (
+        ("recount", one.found.recount, "rate"),
+        ("rerun", one.found.rerun, "rate"),
+        ("recount minus rerun", one.found.difference, "points"),
+    ):
+        yield _row((one.key, kind, item, "", policy), found, unit)
 
 
 def _compared(one: Compared, policy: str) -> Iterator[Row]:
@@ -138,10 +160,11 @@ def _frame(rows: tuple[Row, ...]) -> pd.DataFrame:
             **{name: spelled(getattr(row.key, name)) for name in ("model", "quant", "prompt", "fault")},
             "executor": row.key.executor,
             "suite": row.key.suite,
+            "context": row.key.context,
             **{
                 name: getattr(row, name)
                 for name in _COLUMNS
-                if name not in ("model", "quant", "prompt", "fault", "executor", "suite")
+                if name not in ("model", "quant", "prompt", "fault", "executor", "suite", "context")
             },
         }
         for row in rows

@@ -141,8 +141,11 @@ def _turn(turn: Turn) -> _Json:
         round(margin, 3) if math.isfinite(margin) else None for margin in made.margins[:MOST_TOKENS]
     ]
     tokens: list[_Json] = list(made.token_ids[:MOST_TOKENS])
+    # An imported log keeps a call apart from what was said.
+    apart = turn.call is not None and turn.call.tool not in made.text
     return {
         "text": _clipped(made.text),
+        "call": _clipped(f"{turn.call.tool} {turn.call.arguments}") if turn.call and apart else None,
         "answer": _clipped(answer.text),
         "ok": answer.ok,
         "channel": None if answer.channel is None else str(answer.channel),

@@ -63,7 +63,7 @@ function element(name, className, text) {
 function same(one, other, tokens) {
   if (!one || !other) return one === other;
   const written = tokens ? String(one.tokens) === String(other.tokens) : one.text === other.text;
-  return written && one.text === other.text && one.answer === other.answer;
+  return written && one.text === other.text && one.call === other.call && one.answer === other.answer;
 }
 
 // Index of the first difference of two texts or lists.
@@ -98,7 +98,9 @@ function side(label, turn, from, witnessed) {
   }
   if (turn.parse !== "strict") head.append(" · " + (turn.parse === "none" ? "unreadable" : "not strict JSON"));
   if (turn.stop !== "end_of_generation") head.append(" · cut off (" + turn.stop.replace("_", " ") + ")");
-  box.append(head, written(turn.text, from));
+  box.append(head);
+  if (turn.text || !turn.call) box.append(written(turn.text, from));
+  if (turn.call) box.append(element("p", "kind", "call"), written(turn.call, null));
   if (turn.answer) {
     const kind = turn.injected ? "⚡ injected fault" : turn.channel ? "✗ " + turn.channel.replace("_", " ") + " error" : "tool answer";
     box.append(element("p", "kind", kind), written(turn.answer, null));

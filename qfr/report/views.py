@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qfr.analysis.decomposition import Bounds
 from qfr.analysis.levels import Axis
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
@@ -65,6 +66,7 @@ def further_table(group: Group) -> Table:
     ]
     head = [_along_title(group), "A − B", *(TITLES[target] for target in targets)]
     head += ["Full pipeline", "certified by both", "by A only", "by B only", "screening", "recovery"]
+    head.append("Had all tasks met a fault")
     rows = []
     for row in group.rows:
         for pair in group.pairs:
@@ -82,15 +84,21 @@ def further_table(group: Group) -> Table:
                     *(_contrast_cell(group.find(row, pair, target)) for target in targets),
                     Entry(signed(full.points if full else None)),
                     *(Entry(signed(part)) for part in parts),
+                    Entry(_ends(full.ungated_bounds if full else None)),
                 )
             )
     return Table(
         "Further targets, and two exact splits of the full-pipeline difference in points: by who certified "
-        "the task, and into screening (how many tasks are certified) and recovery (how well these recover).",
+        "the task, and into screening (how many tasks are certified) and recovery (how well these recover). "
+        "Last column: bounds of the difference had faults run on uncertified tasks too, whatever came of it.",
         tuple(head),
         tuple(rows),
         headers=2,
     )
+
+
+def _ends(bounds: Bounds | None) -> str:
+    return "" if bounds is None else f"[{signed(bounds.low)}, {signed(bounds.high)}]".replace("+", "")
 
 
 def family_table(group: Group) -> Table:

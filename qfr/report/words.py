@@ -13,7 +13,7 @@ from qfr.analysis.targets import Target
 from qfr.analysis.trials import FOREIGN
 from qfr.records import Policy
 from qfr.report.build import Report
-from qfr.report.layout import PANELS, TITLES, Group, Pair, groups, interval, signed
+from qfr.report.layout import PANELS, TITLES, Group, Pair, cell_name, groups, interval, signed
 from qfr.report.outcomes import ENDINGS
 
 #: Imported logs whose success the overview tells; the tables hold all.
@@ -103,7 +103,7 @@ def _imported(logs: list[CellSummary]) -> Iterable[str]:
             ends = ""
             if s.own.low is not None and s.own.high is not None:
                 ends = f" [{100 * s.own.low:.1f}, {100 * s.own.high:.1f}]"
-            name = f"{s.key.model} {s.key.quant}, {s.key.suite}"
+            name = cell_name(s.key)
             yield f"{name}: success {100 * s.own.value:.1f} %{ends}, n = {s.own.n} tasks."
     if len(logs) > _MOST_LOGS:
         yield f"… and {len(logs) - _MOST_LOGS} more logs."

@@ -24,6 +24,8 @@ IntLike = Sequence[int] | IntArray
 
 #: Numerators stay below this, so that products with a task count fit in 64 bits.
 LARGEST_NUMERATOR = 2**40
+#: From this many tasks on, site counts below the second are told apart faster by an array operation.
+_MANY, _SMALL = 50, 1_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +92,7 @@ class Lattice:
             raise TableError("a task has no site", hint="leave out tasks without a delivered fault")
         if int(top.min()) < 0 or bool((top > bottom).any()):
             raise TableError("a task has more successes than sites, or a negative count")
-        denominator = math.lcm(*map(int, set(bottom.tolist())))
+        denominator = math.lcm(*_distinct(bottom))
         if denominator > LARGEST_NUMERATOR:
             raise TableError(
                 f"the site counts have the common denominator {denominator}, too large for exact arithmetic",
@@ -163,6 +165,13 @@ def _checked(numerators: IntArray, denominator: int) -> Lattice:
     if denominator > LARGEST_NUMERATOR:
         raise TableError(f"the common denominator {denominator} is too large for exact arithmetic")
     return Lattice(numerators, denominator)
+
+
+def _distinct(counts: IntArray) -> list[int]:
+    if counts.size > _MANY and int(counts.max()) < _SMALL:
+        found: list[int] = np.flatnonzero(np.bincount(counts)).tolist()
+        return found
+    return list(set(counts.tolist()))
 
 
 def _integers(given: IntLike, what: str) -> IntArray:

@@ -102,16 +102,16 @@ def sum_distribution(strata: Sequence[IntArray]) -> SumDistribution | None:
 
 def _direct(masses: Sequence[FloatArray], sizes: Sequence[int]) -> FloatArray:
     """Convolve by repeated squaring, on probabilities so that nothing overflows."""
-    total: FloatArray = np.ones(1)
+    total: FloatArray | None = None
     for power, left in zip(masses, sizes, strict=True):
         while True:
             if left & 1:
-                total = np.convolve(total, power)
+                total = power if total is None else np.convolve(total, power)
             left >>= 1
             if not left:
                 break
             power = np.convolve(power, power)
-    return total
+    return np.ones(1) if total is None else total
 
 
 def _window(masses: Sequence[FloatArray], sizes: Sequence[int], points: int) -> tuple[int, int] | None:
@@ -194,7 +194,7 @@ def difference_quantiles(
         None when the lattice has too many points to be held.
     """
     points = sum(
-        scale * int(np.ptp(values)) * values.size
+        scale * (int(values.max()) - int(values.min())) * values.size
         for scale, strata in zip(scales, (first, second), strict=True)
         for values in strata
     )

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from qfr.errors import TrackingError, did_you_mean
+from qfr.errors import StoreAway, TrackingError, did_you_mean
 from qfr.tracking import database
 from qfr.tracking.environment import redact
 
@@ -66,8 +66,10 @@ def probe(uri: str) -> None:
 
     Raises
     ------
+    StoreAway
+        Nobody answers.
     TrackingError
-        Nobody answers, or the address is malformed.
+        The address is malformed.
     """
     if _scheme(uri) == "sqlite":
         return
@@ -85,7 +87,7 @@ def probe(uri: str) -> None:
         ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise TrackingError(
+        raise StoreAway(
             f"nobody answers ({redact(str(reason), uri)})",
             where=redact(uri, uri),
             hint="start the server (`mlflow server --host …`) or mend tracking.uri",
@@ -103,6 +105,8 @@ def _ask_health(uri: str) -> None:
             pass
     except urllib.error.HTTPError as error:
         error.close()  # Any answer at all means that a server is there; MLflow's own call says more.
+    except TimeoutError:
+        pass  # It took the connection: a slow server, to which MLflow's own call gives more time.
 
 
 def _scheme(uri: str) -> str:

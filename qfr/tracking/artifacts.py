@@ -9,8 +9,9 @@ from urllib.parse import unquote, urlsplit
 from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 
-from qfr.errors import TrackingError
+from qfr.errors import StoreAway, TrackingError
 from qfr.tracking.environment import redact
+from qfr.tracking.outage import may_pass
 from qfr.tracking.store import Store, guard
 
 
@@ -40,7 +41,9 @@ def read_artifact(store: Store, run_id: str, artifact_uri: str, name: str) -> by
         if folder is None and name not in list_artifacts(store, run_id, name.rpartition("/")[0]):
             raise _missing(name, where) from None
         text = redact(str(error).partition("\n")[0], store.tracking_uri)
-        raise TrackingError(f"the artifact {name} cannot be read ({text[:300]})", where=where) from None
+        # A server that lists it and does not hand it over has trouble for now.
+        kind = StoreAway if folder is None or may_pass(error) else TrackingError
+        raise kind(f"the artifact {name} cannot be read ({text[:300]})", where=where) from None
 
 
 def _missing(name: str, where: str) -> TrackingError:
@@ -68,4 +71,24 @@ def _local_folder(store: Store, run_id: str, artifact_uri: str) -> Path | None:
 def list_artifacts(store: Store, run_id: str, folder: str) -> tuple[str, ...]:
     """Paths of the artifacts in a folder of a run ("" = the top); empty when there is none."""
     with guard(store.shown, store.tracking_uri):
-        return tuple(item.path for item in store.client.list_artifacts(run_id, folder))
+        local = _local_folder(store, run_id, store.client.get_run(run_id).info.artifact_uri)
+        if local is None:
+            return tuple(item.path for item in store.client.list_artifacts(run_id, folder))
+        inside = local / folder
+        return tuple(sorted(path.relative_to(local).as_posix() for path in inside.glob("*")))
+
+
+def all_artifacts(store: Store, run_id: str, artifact_uri: str, folder: str = "") -> tuple[str, ...]:
+    """Paths of all files of a run, in whatever folder, wherever the store has been moved."""
+    with guard(store.shown, store.tracking_uri):
+        local = _local_folder(store, run_id, artifact_uri)
+        if local is not None:
+            files = (path for path in local.rglob("*") if path.is_file())
+            return tuple(sorted(path.relative_to(local).as_posix() for path in files))
+        found: list[str] = []
+        for item in store.client.list_artifacts(run_id, folder or None):
+            if item.is_dir:
+                found += all_artifacts(store, run_id, artifact_uri, item.path)
+            else:
+                found.append(item.path)
+    return tuple(sorted(found))

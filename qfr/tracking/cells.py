@@ -15,7 +15,7 @@ from mlflow.entities import Run
 from qfr.canonical import canonical, sha256_hex
 from qfr.errors import LogError
 from qfr.facts import CellFacts
-from qfr.journal import read_log
+from qfr.journal import read_log, sort_key
 from qfr.records import Episode, Policy
 from qfr.tracking.artifacts import read_artifact
 from qfr.tracking.facts_io import load_facts
@@ -64,6 +64,8 @@ class LoggedCell:
     # No rows while incomplete.
     clean: LoggedCell | None
     # The clean run that the fault episodes belong to; None for fault=none and for incomplete cells.
+    parts: tuple[LoggedCell, ...] = ()
+    # The shards that it was joined from, each a run of its own; empty for a cell that was run whole.
 
 
 def load_cell(store: Store, run: Run, version: str) -> LoggedCell:
@@ -134,6 +136,9 @@ def read_episodes(
     LogError
         It is damaged, of another schema version, or not the one whose digest the run carries.
     """
+    if cell.parts:
+        found = [episode for part in cell.parts for episode in read_episodes(store, part, tasks=tasks)]
+        return tuple(sorted(found, key=sort_key))
     where = f"{LOG_FILE} of run {cell.run_id}"
     try:
         data = gzip.decompress(read_artifact(store, cell.run_id, cell.artifact_uri, LOG_FILE))
@@ -163,6 +168,10 @@ def _of_tasks(data: bytes, tasks: frozenset[str]) -> bytes:
 
 def read_calls(store: Store, cell: LoggedCell) -> pd.DataFrame:
     """One row per model turn: the columns of `tables.CALLS`. Errors as `read_cells`."""
+    if cell.parts:
+        frame = pd.concat([read_calls(store, part) for part in cell.parts], ignore_index=True)
+        keys = ["task", "site", "trial", "turn"]
+        return frame.sort_values(keys, kind="stable", na_position="first", ignore_index=True)
     return to_frame(_read_table(store, cell.run_id, cell.artifact_uri, "calls.parquet", cell.log_sha256))
 
 

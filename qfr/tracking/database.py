@@ -39,9 +39,22 @@ def path_of(uri: str) -> Path:
 
 
 def exists(uri: str) -> bool:
-    """The database file is there and not empty."""
+    """The database file is there and not empty.
+
+    Raises
+    ------
+    TrackingError
+        Its folder cannot be looked into.
+    """
     path = path_of(uri)
-    return path.exists() and path.stat().st_size > 0
+    try:
+        return path.exists() and path.stat().st_size > 0
+    except OSError as error:
+        raise TrackingError(
+            f"the folder of the database cannot be read ({error.strerror or error})",
+            where=str(path.parent),
+            hint="mend its permissions, or choose another tracking.root (--root)",
+        ) from None
 
 
 def prepare(uri: str, artifacts: Path) -> None:
@@ -92,7 +105,9 @@ def check(uri: str) -> None:
         raise TrackingError("a folder stands where the database belongs", where=str(path), hint="rename it")
     if not os.access(path, os.R_OK | os.W_OK):
         raise TrackingError(
-            "the database is read-only for this user", where=str(path), hint="mend its permissions"
+            "this user may not read and write the database",
+            where=str(path),
+            hint="mend its permissions, or choose another tracking.root (--root)",
         )
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=20)) as connection:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
 # Never left to chance: no telemetry; too long a value is an error instead of being cut; no queue that drops
@@ -24,7 +25,8 @@ FIXED: Mapping[str, str] = {
     "MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false",
 }
 
-# MLflow's own retries go on for minutes; episodes are safe in the journal, so an error can come early.
+# MLflow's own retries go on for minutes without a word. These hold for reading; a run's own calls are tried
+# once each (`one_try`) and repeated by whoever can say so.
 # MLflow's progress bars and links would tear our own lines.
 DEFAULTS: Mapping[str, str] = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
@@ -34,7 +36,21 @@ DEFAULTS: Mapping[str, str] = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
-_SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+_SECRET_VARIABLES = (
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AZURE_STORAGE_ACCESS_KEY",
+    "AZURE_STORAGE_CONNECTION_STRING",
+    "HF_TOKEN",
+    "OPENAI_API_KEY",
+    "PGPASSWORD",
+)
+# A database's address may carry them behind its `?` as well.
+_SECRET_PARAMETER = re.compile(
+    r"([?&;][\w.-]*(?:password|passwd|pwd|token|secret|key)[\w.-]*=)[^&;\s'\"]+", re.IGNORECASE
+)
 
 
 def settle() -> None:
@@ -49,8 +65,24 @@ def settle() -> None:
         stop()
 
 
+@contextmanager
+def one_try() -> Iterator[None]:
+    """Let MLflow try each request once: whoever waits for the store repeats the call and says so. Besides, a
+    request to create something that is sent twice by itself creates it twice."""
+    name = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+    before = os.environ.get(name)
+    os.environ[name] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
 def redact(text: str, uri: str = "") -> str:
-    """Take every secret out of a text: user info in URIs, passwords and tokens of MLflow's variables."""
+    """Take every secret out of a text: user info and passwords in URIs, and what secret variables hold."""
     secrets = [os.environ.get(name, "") for name in _SECRET_VARIABLES]
     try:
         password = urlsplit(uri).password or ""
@@ -60,4 +92,4 @@ def redact(text: str, uri: str = "") -> str:
     for secret in secrets:
         if len(secret) >= 3:
             text = text.replace(secret, "***")
-    return re.sub(r"(?<=://)[^\s'\"]*@", "***@", text)
+    return _SECRET_PARAMETER.sub(r"\1***", re.sub(r"(?<=://)[^\s'\"]*@", "***@", text))

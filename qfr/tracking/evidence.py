@@ -19,6 +19,7 @@ from qfr.journal import read_log
 from qfr.records import Episode, FaultKind, Policy
 from qfr.registration.findings import Finding, RanCell, note, problem
 from qfr.scoring import SCORER_VERSION, score
+from qfr.shards import whole_id
 from qfr.tracking.artifacts import list_artifacts, read_artifact
 from qfr.tracking.cells import LoggedCell, bare_cell
 from qfr.tracking.measures import measure
@@ -158,7 +159,7 @@ def _log(reading: _Reading, data: bytes | None) -> tuple[str, tuple[Episode, ...
     except LogError as error:
         reading.wrong(f"{error.where}: {error.what}")
         return digest, ()
-    strangers = [episode for episode in episodes if episode.cell_id != cell.facts.cell_id]
+    strangers = [episode for episode in episodes if episode.cell_id != whole_id(cell.facts.cell_id)]
     if strangers:
         reading.wrong(f"{LOG_FILE} holds {len(strangers)} episodes of another cell ({strangers[0].cell_id})")
     return digest, episodes

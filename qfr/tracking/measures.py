@@ -61,7 +61,7 @@ def measure(
     series["episode.errors"] = tuple(float(e.errors) for e in episodes)
     series["episode.min_margin"] = tuple(_lowest(e) for e in episodes)
     series["episode.tokens_out"] = tuple(
-        float(sum(len(turn.generation.token_ids) for turn in e.turns)) for e in episodes
+        float(sum(len(turn.generation.token_ids) for turn in e.turns) or math.nan) for e in episodes
     )
     return Measures({name: float(value) for name, value in scalars.items() if math.isfinite(value)}, series)
 
@@ -138,6 +138,9 @@ def _work(work: Work | None) -> dict[str, float]:
     if work is None:
         return {}
     values = {f"work.{key}": value for key, value in dataclasses.asdict(work).items() if value is not None}
+    if not work.tokens_evaluated:
+        # A server tells at most what it wrote: a zero would read as a measurement.
+        values = {key: value for key, value in values.items() if value or not key.startswith("work.tokens")}
     if work.segment_ratio is not None:
         values["work.segment_ratio"] = work.segment_ratio
     return values

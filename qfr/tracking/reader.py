@@ -16,6 +16,7 @@ from qfr.errors import LogError, TrackingError, did_you_mean
 from qfr.records import FaultKind
 from qfr.scoring import SCORER_VERSION
 from qfr.tracking.cells import LoggedCell, bare_cell, load_cell
+from qfr.tracking.joining import join_shards
 from qfr.tracking.search import candidates, carries, is_complete, search
 from qfr.tracking.store import Store, guard
 from qfr.tracking.sweep import PlannedCell, find_sweep, read_plan
@@ -108,12 +109,13 @@ def read_cells(
     ]
     finished = {cell.facts.cell_id for cell in cells}
     finished_designs = {cell.facts.design_id for cell in cells}
+    shards = join_shards(joined)
     return Reading(
-        cells=tuple(sorted(joined, key=_order)),
+        cells=tuple(sorted(shards.cells, key=_order)),
         unfinished=_unfinished(store, runs, finished),
         missing=tuple(cell for cell in plan if cell.design_id not in finished_designs),
         alarms=alarms,
-        notes=notes,
+        notes=(*notes, *shards.notes),
     )
 
 

@@ -91,6 +91,12 @@ def find_finished(
     return found
 
 
+def finished_cells(store: Store, design_ids: Iterable[str], *, registration: str | None = None) -> list[str]:
+    """Ids of the finished cells of some designs."""
+    runs = candidates(store, "qfr.design_id", set(design_ids), finished=True)
+    return sorted({run.data.tags["qfr.cell_id"] for run in runs if carries(run, registration)})
+
+
 def finished_designs(
     store: Store | None, design_ids: Iterable[str], *, registration: str | None = None
 ) -> dict[str, str]:

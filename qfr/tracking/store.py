@@ -19,9 +19,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Experiment
 from mlflow.exceptions import MlflowException
 
-from qfr.errors import TrackingError
+from qfr.errors import StoreAway, TrackingError
 from qfr.tracking import address, database
 from qfr.tracking.environment import redact, settle
+from qfr.tracking.outage import may_pass
 
 _LOCK_SECONDS = 300.0
 _UI_PORT = 5000
@@ -84,11 +85,21 @@ def open_store(uri: str | None, root: Path, experiment: str) -> Store:
             client = MlflowClient(uri)
             found = client.get_experiment_by_name(experiment)
             if found is None:
-                location = address.artifact_location(uri, root, experiment)
-                # Without it the UI asks the user for the kind of the experiment.
-                tags = {"mlflow.experimentKind": "custom_model_development"}
-                found = client.get_experiment(client.create_experiment(experiment, location, tags))
+                found = _create(client, experiment, address.artifact_location(uri, root, experiment))
     return _store(uri, root, client, found)
+
+
+def _create(client: MlflowClient, experiment: str, location: str | None) -> Experiment:
+    # Without the tag the UI asks the user for the kind of the experiment.
+    tags = {"mlflow.experimentKind": "custom_model_development"}
+    try:
+        return client.get_experiment(client.create_experiment(experiment, location, tags))
+    except MlflowException as error:
+        # A process with another root, which our lock does not know, was quicker at the same server.
+        found = client.get_experiment_by_name(experiment)
+        if error.error_code != "RESOURCE_ALREADY_EXISTS" or found is None:
+            raise
+        return found
 
 
 def peek_store(uri: str | None, root: Path, experiment: str) -> Store | None:
@@ -166,13 +177,16 @@ def hold_lock(root: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def guard(where: str, uri: str = "") -> Iterator[None]:
-    """Turn what MLflow, its database and its files raise into a `TrackingError` without secrets."""
+    """Turn what MLflow, its database and its files raise into a `TrackingError` without secrets, and into
+    `StoreAway` when waiting may help."""
     try:
         yield
     except MlflowException as error:
-        raise TrackingError(_first_line(str(error), uri), where=where, hint=_hint(error)) from None
+        kind = StoreAway if may_pass(error) else TrackingError
+        raise kind(_first_line(str(error), uri), where=where, hint=_hint(error)) from None
     except (sqlalchemy.exc.SQLAlchemyError, OSError) as error:
-        raise TrackingError(_first_line(str(error), uri), where=where) from None
+        kind = StoreAway if may_pass(error) else TrackingError
+        raise kind(_first_line(str(error), uri), where=where) from None
     except ModuleNotFoundError as error:
         raise TrackingError(
             f"this kind of store needs the Python package {error.name!r}",

@@ -15,7 +15,7 @@ from mlflow.entities import Metric, Run
 
 from qfr.canonical import canonical
 from qfr.errors import TrackingError, did_you_mean
-from qfr.tracking.artifacts import read_artifact
+from qfr.tracking.artifacts import list_artifacts, read_artifact
 from qfr.tracking.batches import log_batches, log_files
 from qfr.tracking.search import search
 from qfr.tracking.store import Store, guard, hold_lock
@@ -55,14 +55,19 @@ def open_sweep(
         MLflow's run id.
     """
     condition = f"tags.`qfr.kind` = 'sweep' AND tags.`qfr.sweep` = '{sweep_id}'"
+    plan = canonical([dataclasses.asdict(cell) for cell in planned]).encode("ascii")
     with hold_lock(store.root, f"sweep-{sweep_id}"):
         for run in search(store, condition):
-            return str(run.info.run_id)
+            run_id = str(run.info.run_id)
+            if PLAN_FILE not in list_artifacts(store, run_id, ""):
+                # The server died, or its answer got lost, after it had made the run.
+                with guard(store.shown, store.tracking_uri):
+                    log_files(store, run_id, {PLAN_FILE: plan})
+            return run_id
         all_tags = {"qfr.kind": "sweep", "qfr.sweep": sweep_id, "mlflow.source.name": "qfr"}
         all_tags |= {key if "." in key else f"qfr.{key}": value for key, value in tags.items()}
         with guard(store.shown, store.tracking_uri):
             run = store.client.create_run(store.experiment_id, run_name=name, tags=all_tags)
-            plan = canonical([dataclasses.asdict(cell) for cell in planned]).encode("ascii")
             log_files(store, run.info.run_id, {PLAN_FILE: plan})
     return str(run.info.run_id)
 
@@ -71,6 +76,12 @@ def close_sweep(store: Store, sweep_run_id: str, *, ok: bool) -> None:
     """End the sweep's run: FINISHED, or FAILED when a cell failed."""
     with guard(store.shown, store.tracking_uri):
         store.client.set_terminated(sweep_run_id, "FINISHED" if ok else "FAILED")
+
+
+def kill_sweep(store: Store, sweep_run_id: str) -> None:
+    """Mark the sweep's run KILLED: interrupted."""
+    with guard(store.shown, store.tracking_uri):
+        store.client.set_terminated(sweep_run_id, "KILLED")
 
 
 def find_sweep(store: Store, sweep_id: str) -> Run:
@@ -90,6 +101,15 @@ def find_sweep(store: Store, sweep_id: str) -> Run:
             hint=f"the newest are {known}" if known else "nothing was run in this experiment yet",
         )
     return runs[sweep_id]
+
+
+def sweep_run(store: Store, sweep_id: str) -> str | None:
+    """MLflow's id of the sweep's parent run; None where there is none."""
+    if not sweep_id:
+        return None
+    for run in search(store, f"tags.`qfr.kind` = 'sweep' AND tags.`qfr.sweep` = '{sweep_id}'"):
+        return str(run.info.run_id)
+    return None
 
 
 def read_plan(store: Store, sweep_id: str) -> tuple[PlannedCell, ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mlflow.entities import Metric, Run
 
 from qfr.facts import CellFacts
-from qfr.tracking.artifacts import read_artifact
+from qfr.tracking.artifacts import all_artifacts, read_artifact
 from qfr.tracking.batches import log_batches, log_files
 from qfr.tracking.inputs import log_inputs
 from qfr.tracking.search import candidates, carries, is_complete, runs_of_cell, search
@@ -127,7 +127,7 @@ def _take(store: Store, run: Run) -> TakenRun:
             for found in sorted(store.client.get_metric_history(run_id, key), key=_order)
             if math.isfinite(found.value)
         ]
-        artifacts = tuple(sorted(_names(store, run_id, "")))
+        artifacts = all_artifacts(store, run_id, uri)
     plain = PlainRun(
         name=run.info.run_name,
         status=run.info.status,
@@ -142,14 +142,6 @@ def _take(store: Store, run: Run) -> TakenRun:
 
 def _order(point: Metric) -> tuple[int, int, float]:
     return point.step, point.timestamp, point.value
-
-
-def _names(store: Store, run_id: str, folder: str) -> Iterator[str]:
-    for item in store.client.list_artifacts(run_id, folder or None):
-        if item.is_dir:
-            yield from _names(store, run_id, item.path)
-        else:
-            yield item.path
 
 
 def put_run(

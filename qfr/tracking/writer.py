@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mlflow.entities import Metric
+from mlflow.entities import Metric, Run
 
 from qfr.canonical import canonical, sha256_hex
 from qfr.config import Traces
@@ -76,10 +76,25 @@ class FinishedCell:
     # What an imported log says beyond its episodes, by artifact path and by metric.
 
 
-def start_cell(store: Store, facts: CellFacts, sweep_run_id: str | None) -> RunHandle:
+def start_cell(
+    store: Store,
+    facts: CellFacts,
+    sweep_run_id: str | None,
+    *,
+    known: Run | None = None,
+    more_tags: Mapping[str, str] | None = None,
+) -> RunHandle:
     """Take up the cell's unfinished run, or make a new one; status RUNNING, `qfr.complete` = false.
 
-    The caller holds the cell's lock. A finished run of the cell is left alone.
+    The caller holds the cell's lock. A finished run of the cell is left alone. A run of kind "claim" holds
+    nothing yet, so a reader never meets half of a cell's facts.
+
+    Parameters
+    ----------
+    known : Run, optional
+        The run to take up, where it was found (or made by `create_claim`) already.
+    more_tags : mapping, optional
+        Further tags, such as whose process it is.
     """
     stored = store_facts(facts)
     tags = {
@@ -88,11 +103,11 @@ def start_cell(store: Store, facts: CellFacts, sweep_run_id: str | None) -> RunH
         "qfr.pid": str(os.getpid()),
         "mlflow.source.name": "qfr",
         "mlflow.source.git.commit": facts.git_commit,
+        **(more_tags or {}),
     }
     if sweep_run_id is not None:
         tags["mlflow.parentRunId"] = sweep_run_id
-    where = f"{store.shown}, cell {facts.name} ({facts.cell_id})"
-    old = next(
+    old = known or next(
         (
             run
             for run in runs_of_cell(store, facts.cell_id)
@@ -103,24 +118,36 @@ def start_cell(store: Store, facts: CellFacts, sweep_run_id: str | None) -> RunH
     if old is not None and (earlier := old.data.tags.get("qfr.deviation")):
         # Episodes that deviate stay in a run that goes on as planned.
         tags |= {"qfr.deviation": earlier, "qfr.code_sha256": old.data.tags.get("qfr.code_sha256", "")}
-    with guard(where, store.tracking_uri):
-        if old is None:
-            run = store.client.create_run(store.experiment_id, run_name=facts.name, tags=tags)
-            log_batches(store, run.info.run_id, params=stored.params)
-        else:
-            run = old
+    run = old or create_claim(store, facts, {})
+    began = run.data.tags.get("qfr.kind") == "cell"
+    with guard(f"{store.shown}, cell {facts.name} ({facts.cell_id})", store.tracking_uri):
+        if began or run.info.status != "RUNNING":
             store.client.update_run(run.info.run_id, status="RUNNING", name=facts.name)
-            # Params are write-once; settings outside the identity may have changed and stand in config.yaml.
-            missing = {key: value for key, value in stored.params.items() if key not in run.data.params}
-            log_batches(store, run.info.run_id, params=missing, tags=tags)
         log_files(store, run.info.run_id, stored.files)
+        # Params are write-once; settings outside the identity may have changed and stand in config.yaml.
+        missing = {key: value for key, value in stored.params.items() if key not in run.data.params}
+        log_batches(store, run.info.run_id, params=missing, tags=tags)
     return RunHandle(
         run_id=run.info.run_id,
         cell_id=facts.cell_id,
         started=run.info.start_time,
-        resumed=old is not None,
-        earlier_status="" if old is None else str(old.info.status),
+        resumed=began,
+        earlier_status=str(run.info.status) if began else "",
     )
+
+
+def create_claim(store: Store, facts: CellFacts, tags: Mapping[str, str]) -> Run:
+    """A new run that only says which cell it will be; `start_cell` makes the cell's run of it."""
+    own = {
+        "qfr.kind": "claim",
+        "qfr.cell_id": facts.cell_id,
+        "qfr.design_id": facts.design_id,
+        "qfr.registration": facts.registration,
+        "qfr.complete": "false",
+        "mlflow.source.name": "qfr",
+    }
+    with guard(f"{store.shown}, cell {facts.name} ({facts.cell_id})", store.tracking_uri):
+        return store.client.create_run(store.experiment_id, run_name=facts.name, tags={**own, **tags})
 
 
 def finish_cell(store: Store, handle: RunHandle, cell: FinishedCell) -> str:
@@ -193,9 +220,10 @@ def fail_cell(store: Store, handle: RunHandle, error_text: str, log_tail: str) -
 
 
 def kill_cell(store: Store, handle: RunHandle) -> None:
-    """Mark the cell KILLED: interrupted, to be resumed by the same command."""
+    """Mark the cell KILLED: interrupted, to be resumed by the same command. A complete run stays FINISHED."""
     with guard(store.shown, store.tracking_uri):
-        store.client.set_terminated(handle.run_id, "KILLED")
+        if not is_complete(store.client.get_run(handle.run_id)):
+            store.client.set_terminated(handle.run_id, "KILLED")
 
 
 def _files(cell: FinishedCell, log: bytes, digest: str) -> dict[str, bytes]:

@@ -113,6 +113,37 @@ class World(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class PartOfWorld:
+    """Some tasks of a world, with all its records. Implements `World`."""
+
+    whole: World
+    tasks: tuple[Task, ...]
+
+    @property
+    def name(self) -> str:
+        return self.whole.name
+
+    @property
+    def version(self) -> str:
+        return self.whole.version
+
+    def tool(self, name: str) -> Tool | None:
+        return self.whole.tool(name)
+
+    def call(self, task: Task, tool: str, arguments: Mapping[str, Json]) -> Found | NotFound:
+        return self.whole.call(task, tool, arguments)
+
+    def solve(self, task: Task, lookup: Lookup) -> Decimal:
+        return self.whole.solve(task, lookup)
+
+    def displaced(self, task: Task, site: Site) -> Mapping[str, Json]:
+        return self.whole.displaced(task, site)
+
+    def content(self, task: Task) -> str:
+        return self.whole.content(task)
+
+
 def sites(task: Task, kind: FaultKind) -> tuple[Site, ...]:
     """Valid sites of a fault kind, in gold-path order.
 

@@ -153,7 +153,9 @@ def _part(one: Turn | None, other: Turn | None, same_tokenizer: bool) -> Part:
     if one is None or other is None:
         return Part.length
     made, also = one.generation, other.generation
-    same = made.token_ids == also.token_ids if same_tokenizer else made.text == also.text
+    # A served model shows no tokens: then the texts decide.
+    by_token = same_tokenizer and bool(made.token_ids or also.token_ids)
+    same = made.token_ids == also.token_ids if by_token else made.text == also.text
     if not same:
         return Part.generation
     return Part.nothing if one.observation.text == other.observation.text else Part.observation
@@ -170,7 +172,7 @@ def _found(first: Episode, second: Episode, index: int, how: tuple[Part, bool]) 
         texts = one.generation.text, other.generation.text
         character = _first_difference(*texts)
         same_text = texts[0] == texts[1]
-        if same_tokenizer:
+        if same_tokenizer and one.generation.token_ids:
             token = _first_difference(one.generation.token_ids, other.generation.token_ids)
     return Divergence(
         task=task,

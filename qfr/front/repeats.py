@@ -1,0 +1,62 @@
+"""Whether a served model says the same twice: an episode repeated before the first cell is played."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from qfr.engine.openai_engine import OpenAIEngine
+from qfr.episode import Episodes, Rules
+from qfr.records import Episode, FaultKind
+from qfr.world.base import World
+
+UNKNOWN = "not bit-reproducible"
+
+
+def repeat_of(engine: OpenAIEngine, concurrency: int, world: World, prompt: str, rules: Rules) -> str:
+    """Play the first task's clean episode twice, or as often as conversations will be held at a time.
+
+    Nothing of it is recorded. Texts alone are compared: a server shows neither tokens nor logits.
+
+    Returns
+    -------
+    str
+        "2 repetitions of the first episode agreed …", or "not bit-reproducible: …" and the first turn that
+        differed.
+
+    Raises
+    ------
+    MachineryError
+        The server broke.
+    """
+    copies = max(2, concurrency)
+    players = [Episodes(engine.another(), world, prompt, rules) for _ in range(copies)]
+
+    def play(player: Episodes) -> Episode:
+        return player.play("", world.tasks[0], FaultKind.none, None)
+
+    with ThreadPoolExecutor(concurrency) as pool:
+        played = list(pool.map(play, players))
+    return verdict(played, concurrency)
+
+
+def verdict(played: Sequence[Episode], concurrency: int) -> str:
+    """What repetitions of one episode show."""
+    texts = [[turn.generation.text for turn in one.turns] for one in played]
+    first, *others = texts
+    for other in others:
+        if other != first:
+            pairs = enumerate(zip(first, other, strict=False))
+            turn = next((at for at, (a, b) in pairs if a != b), min(len(first), len(other)))
+            return (
+                f"{UNKNOWN}: turn {turn} of {_times(played)} of the first episode differed{_how(concurrency)}"
+            )
+    return f"{_times(played)} of the first episode agreed ({len(first)} turns each{_how(concurrency)})"
+
+
+def _times(played: Sequence[Episode]) -> str:
+    return f"{len(played)} repetitions"
+
+
+def _how(concurrency: int) -> str:
+    return f", {concurrency} at a time" if concurrency > 1 else ""

@@ -1,0 +1,88 @@
+"""`qfr report` on a store of imported logs: diagnostics of clean-only runs, on the page and in the files."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from qfr.cli import main
+from qfr.foreign import Requestor, read_foreign
+from qfr.foreign.measures import BudgetRule, budget_curve
+from tests.foreign_files import Simulated, write_tau2
+
+# The same number of scored trials everywhere: the mean over tasks is the share of simulations.
+HIGH = [tuple(Simulated((at + k) % 3 > 0, ("entity",) * (at % 4), k) for k in range(3)) for at in range(6)]
+LOW = [tuple(Simulated((at + k) % 2 > 0, ("arguments",) * (at % 3), 0) for k in range(3)) for at in range(6)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> Path:
+    """Two logs of one model, a third of another, imported and reported."""
+    place = tmp_path_factory.mktemp("imported")
+    shutil.copy(migrated_database, place / "mlflow.db")
+    paths = [
+        str(write_tau2(place / name, rows, errors=4)) for name, rows in (("h.json", HIGH), ("l.json", LOW))
+    ]
+    words = ("--model", "m", "--quant", "BF16", "--quant", "INT4", "--root", str(place))
+    assert main(["import", *paths, *words]) == 0
+    other = str(write_tau2(place / "o.json", HIGH, model="vendor/other", errors=4))
+    assert main(["import", other, "--root", str(place)]) == 0
+    out = place / "out"
+    assert main(["report", "--root", str(place), "--experiment", "qfr-foreign", "--out", str(out)]) == 0
+    return place
+
+
+def rows(folder: Path, **wanted: str) -> list[dict[str, str]]:
+    with (folder / "out" / "diagnostics.csv").open(encoding="utf-8", newline="") as file:
+        return [
+            row for row in csv.DictReader(file) if all(row[name] == value for name, value in wanted.items())
+        ]
+
+
+@pytest.mark.parametrize("whose", [None, Requestor.agent])
+@pytest.mark.parametrize("rule", list(BudgetRule))
+def test_every_way_to_count_a_budget_agrees_with_the_log_itself(
+    folder: Path, whose: Requestor | None, rule: BudgetRule
+) -> None:
+    side = "failed calls of both sides" if whose is None else "the agent's failed calls"
+    told = {BudgetRule.allow: "allow K", BudgetRule.stop_at: "stop at K"}[rule]
+    kind = "success within a budget" + (
+        "" if (whose, rule) == (Requestor.agent, BudgetRule.allow) else f", {told}, {side}"
+    )
+    found = {row["item"]: float(row["value"]) for row in rows(folder, model="m", quant="BF16", kind=kind)}
+    curve = budget_curve(read_foreign(folder / "h.json"), rule, whose)
+    assert found == {f"K={point.budget}": pytest.approx(point.success.share) for point in curve}
+    assert len(set(found.values())) > 2
+
+
+def test_channels_recovery_and_length_are_there(folder: Path) -> None:
+    (rate,) = rows(folder, model="m", quant="BF16", kind="rate per call", item="entity")
+    calls = sum(len(one.failing) + 1 for row in HIGH for one in row)
+    failed = sum(len(one.failing) for row in HIGH for one in row)
+    assert float(rate["value"]) == pytest.approx(failed / calls)
+    assert rows(folder, model="m", quant="INT4", kind="count ratio", item="arguments", against="BF16")
+    assert rows(folder, model="m", quant="INT4", kind="gap, simultaneous", against="BF16")
+    (turns,) = rows(folder, model="m", quant="BF16", kind="turns per episode", item="all")
+    assert float(turns["value"]) == pytest.approx(calls / 18)
+
+
+def test_the_page_speaks_of_logs_and_not_of_faults(folder: Path) -> None:
+    page = (folder / "out" / "report.html").read_text(encoding="utf-8")
+    text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    text = text[text.index('id="process"') : text.index('id="provenance"')]
+    for part in (
+        "Success under a shrinking error budget, S(K)",
+        "Success in % of n = 6 tasks",
+        "Counting rule: allow K, the agent&#39;s failed calls",
+        "stop at K, failed calls of both sides",
+        "Gap to BF16 under a shrinking error budget",
+        "precision not stated",
+        "m BF16 retail",
+    ):
+        assert part in text, part
+    assert "m bf16 - none" not in text
+    assert "Full-pipeline success in %" not in text
