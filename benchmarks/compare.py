@@ -24,7 +24,20 @@ from benchmarks.job import Job, Measured, read_measured, write_job
 from benchmarks.processes import run
 from benchmarks.sweeping import read_sweep, share_files
 
-OURS = "run.py"
+OURS, ALONE = "run.py", "walks alone"
+_HEAD = (
+    *(
+        "way",
+        "rounds",
+        "episodes, s",
+        "to run.py",
+        "episodes, CPU s",
+        "to walks alone",
+        "command, s",
+        "to run.py",
+    ),
+    *("CPU, s", "engine, s", "evaluated", "generated", "peak, MB", "other outcomes"),
+)
 _SLOW = ("naive, reset", "Inspect")
 
 
@@ -68,6 +81,7 @@ def play_ours(setting: Setting, label: str, more: Sequence[str]) -> Measured:
         command_seconds=ran.seconds,
         cpu_seconds=ran.cpu_seconds,
         episode_seconds=found.walk_seconds,
+        episode_cpu=None,
         engine_seconds=found.engine_seconds,
         evaluated=found.evaluated,
         generated=found.generated,
@@ -94,6 +108,7 @@ def other_ways(setting: Setting) -> dict[str, list[str]]:
     here = [sys.executable, "-m"]
     ways = {
         "floor": [*here, "benchmarks.floor", "JOB", "OUT", *setting.overrides, root_of(setting)],
+        ALONE: [*here, "benchmarks.walks", "JOB", "OUT", *setting.overrides, root_of(setting)],
         "naive": [*here, "benchmarks.naive", "JOB", "OUT"],
         "naive, reset": [*here, "benchmarks.naive", "JOB", "OUT", "--reset"],
     }
@@ -123,34 +138,36 @@ def spread(values: Sequence[float]) -> str:
 
 def table(rounds: Sequence[dict[str, Measured]]) -> str:
     """All ways in one Markdown table."""
-    head = (
-        "way | rounds | episodes, s | ratio to run.py | command, s | ratio to run.py | CPU, s | engine, s | "
-    )
-    head += "evaluated | generated | peak, MB | other outcomes"
-    lines = [f"| {head} |", "|" + "---|" * 12]
-    for way in rounds[0]:
-        pairs = [(one[way], one[OURS]) for one in rounds if way in one]
-        runs = [one for one, _ in pairs]
-        first = runs[0]
-        engine = [one.engine_seconds for one in runs if one.engine_seconds is not None]
-        cells = [
-            way,
-            str(len(runs)),
-            f"{statistics.median(one.episode_seconds for one in runs):.2f}",
-            spread([one.episode_seconds / mine.episode_seconds for one, mine in pairs]),
-            f"{statistics.median(one.command_seconds for one in runs):.1f}",
-            ""
-            if way == "floor"
-            else spread([one.command_seconds / mine.command_seconds for one, mine in pairs]),
-            f"{statistics.median(one.cpu_seconds for one in runs):.1f}",
-            f"{statistics.median(engine):.2f}" if engine else "",
-            f"{first.evaluated:,}",
-            f"{first.generated:,}",
-            f"{max(one.peak_bytes for one in runs) / 1e6:.0f}",
-            differences(rounds[0][OURS], first),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+    lines = [f"| {' | '.join(_HEAD)} |", "|" + "---|" * len(_HEAD)]
+    lines += [f"| {way} | {' | '.join(_row(rounds, way))} |" for way in rounds[0]]
     return "\n".join(lines)
+
+
+def _row(rounds: Sequence[dict[str, Measured]], way: str) -> list[str]:
+    taken = [one for one in rounds if way in one]
+    runs = [one[way] for one in taken]
+    engine = [one.engine_seconds for one in runs if one.engine_seconds is not None]
+    busy = [one.episode_cpu for one in runs if one.episode_cpu is not None]
+    by_cpu = [
+        mine.episode_cpu / alone
+        for mine, alone in ((one[way], one[ALONE].episode_cpu) for one in taken)
+        if mine.episode_cpu is not None and alone is not None
+    ]
+    return [
+        str(len(runs)),
+        f"{statistics.median(one.episode_seconds for one in runs):.2f}",
+        spread([one[way].episode_seconds / one[OURS].episode_seconds for one in taken]),
+        f"{statistics.median(busy):.2f}" if busy else "",
+        spread(by_cpu) if by_cpu else "",
+        f"{statistics.median(one.command_seconds for one in runs):.1f}",
+        spread([one[way].command_seconds / one[OURS].command_seconds for one in taken]),
+        f"{statistics.median(one.cpu_seconds for one in runs):.1f}",
+        f"{statistics.median(engine):.2f}" if engine else "",
+        f"{runs[0].evaluated:,}",
+        f"{runs[0].generated:,}",
+        f"{max(one.peak_bytes for one in runs) / 1e6:.0f}",
+        differences(rounds[0][OURS], runs[0]),
+    ]
 
 
 def share(rounds: Sequence[dict[str, Measured]]) -> str:
@@ -197,7 +214,8 @@ def play_round(setting: Setting, also: Sequence[str], at: int, *, slow: bool) ->
             done[name] = play_ours(setting, label, mine[name])
         else:
             done[name] = play_other(setting, label, others[name])
-        print(f"round {at + 1}, {name}: {done[name].episode_seconds:.2f} s", file=sys.stderr, flush=True)
+        took = f"episodes {done[name].episode_seconds:.2f} s, command {done[name].command_seconds:.1f} s"
+        print(f"round {at + 1}, {name}: {took}", file=sys.stderr, flush=True)
     return {name: done[name] for name in names}
 
 

@@ -218,11 +218,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--root", default=str(Path("mlruns")), help="where derived files go")
+    parser.add_argument("overrides", nargs="*", help="more settings: suite.step_budget=4 …")
     given = parser.parse_args()
     common = [
         f"model={given.model}", f"suite={given.suite}", f"suite.gate={given.gate}", f"prompt={given.prompt}",
         f"engine.n_threads={given.threads}", f"engine.n_threads_batch={given.threads}",
-        f"tracking.root={given.root}",
+        f"tracking.root={given.root}", *given.overrides,
     ]  # fmt: skip
     cells = [compose_cell([*common, f"quant={quant}"]) for quant in (given.quant, given.sibling)]
     measure(cells[0], cells[1], given.rounds)

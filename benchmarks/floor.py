@@ -77,38 +77,38 @@ def play(job: Job, preset: str, file: ModelFile, config: EngineConfig) -> tuple[
     return recorder.calls, played
 
 
-def replay(calls: Sequence[Call], file: ModelFile, config: EngineConfig, n_ctx: int) -> float:
-    """Seconds of the calls alone."""
+def replay(calls: Sequence[Call], file: ModelFile, config: EngineConfig, n_ctx: int) -> tuple[float, float]:
+    """Wall and processor seconds of the calls alone."""
     model = LoadedModel(file.path, config, n_ctx, LlamaLog())
     model.decode(calls[0].tokens)
     model.clear()
-    started, length = time.perf_counter(), 0
+    started, before, length = time.perf_counter(), time.process_time(), 0
     for call in calls:
         if call.position != length:
             model.rewind(call.position)
         model.decode(call.tokens)
         length = call.position + len(call.tokens)
-    seconds = time.perf_counter() - started
+    seconds, busy = time.perf_counter() - started, time.process_time() - before
     model.close()
-    return seconds
+    return seconds, busy
 
 
 def main(job_path: str, out: str, overrides: Sequence[str]) -> None:
     """Measure a job's floor."""
     job = read_job(Path(job_path))
-    seconds, evaluated, generated = 0.0, 0, 0
+    seconds, busy, evaluated, generated = 0.0, 0.0, 0, 0
     outcomes: list[Outcome] = []
     for preset in job.presets:
         cell = compose_cell([*overrides, f"quant={preset.lower()}"])
         file = model_file(cell)
         calls, played = play(job, preset, file, cell.engine)
         outcomes += played
-        seconds += replay(calls, file, cell.engine, job.n_ctx)
+        wall, cpu = replay(calls, file, cell.engine, job.n_ctx)
+        seconds, busy = seconds + wall, busy + cpu
         evaluated += sum(len(call.tokens) for call in calls)
         generated += sum(len(call.tokens) == 1 for call in calls)
-    write_measured(
-        Measured(seconds, seconds, seconds, seconds, evaluated, generated, 0, tuple(outcomes)), Path(out)
-    )
+    whole = Measured(seconds, busy, seconds, busy, seconds, evaluated, generated, 0, tuple(outcomes))
+    write_measured(whole, Path(out))
 
 
 if __name__ == "__main__":

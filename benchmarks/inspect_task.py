@@ -35,6 +35,7 @@ from inspect_ai.scorer import Score, Scorer, Target, accuracy, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from benchmarks.job import Cell, Job, Measured, Outcome, faults_of, outcome, read_job, write_measured
+from benchmarks.processes import cpu_of
 from benchmarks.turns import generation
 from qfr.engine.base import Counters, EngineInfo
 from qfr.episode import Episodes
@@ -172,6 +173,10 @@ class Server:
         self._process.kill()
         raise SystemExit("the server did not start")
 
+    def busy(self) -> float:
+        """Processor seconds so far."""
+        return cpu_of(self._process.pid)
+
     def close(self) -> int:
         """End it; tokens that it evaluated."""
         self._process.send_signal(signal.SIGINT)
@@ -191,13 +196,13 @@ def main() -> None:
     arguments = parser.parse_args()
     job = read_job(Path(arguments.job))
     world = job.world()
-    playing, seconds, evaluated = Playing(job, world), 0.0, 0
+    playing, seconds, busy, evaluated = Playing(job, world), 0.0, 0.0, 0
     for preset in job.presets:
         cells = job.of(preset)
         with tempfile.TemporaryDirectory() as folder:
             server = Server(arguments.python, arguments.job, cells[0].path, Path(folder))
             os.environ["LLAMA_API_KEY"], os.environ["LLAMA_BASE_URL"] = "none", server.url
-            started = time.perf_counter()
+            started, before = time.perf_counter(), time.process_time() + server.busy()
             for stage in (playing.clean, playing.faults):
                 logs = inspect_ai.eval(
                     stage(cells),
@@ -210,8 +215,9 @@ def main() -> None:
                 if any(log.status != "success" for log in logs):
                     raise SystemExit(f"Inspect: {logs[0].status}: {logs[0].error}")
             seconds += time.perf_counter() - started
+            busy += time.process_time() + server.busy() - before
             evaluated += server.close()
-    measured = Measured(0.0, 0.0, seconds, None, evaluated, playing.generated, 0, tuple(playing.played))
+    measured = Measured(0.0, 0.0, seconds, busy, None, evaluated, playing.generated, 0, tuple(playing.played))
     write_measured(measured, Path(arguments.out))
 
 

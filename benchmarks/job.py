@@ -112,6 +112,8 @@ class Measured:
     # User and system time of all its processes.
     episode_seconds: float
     # From the first episode to the last, per model file, loading left out.
+    episode_cpu: float | None
+    # Processor time of the same stretch, all processes together; None where the way does not tell.
     engine_seconds: float | None
     # In `llama_decode`; None where the way does not tell.
     evaluated: int | None
@@ -156,17 +158,18 @@ def faults_of(world: World, passed: set[str]) -> list[tuple[Task, Site]]:
     return [(task, site) for task in world.tasks if task.id in passed for site in sites(task, FaultKind.et)]
 
 
-def play_job(job: Job, open_engine: Callable[[str], Engine]) -> tuple[list[Outcome], float]:
-    """All cells, one engine per preset; seconds from first to last episode, loading left out."""
-    world, played, seconds = job.world(), list[Outcome](), 0.0
+def play_job(job: Job, open_engine: Callable[[str], Engine]) -> tuple[list[Outcome], float, float]:
+    """All cells, one engine per preset; wall and processor seconds of the episodes, loading left out."""
+    world, played, seconds, busy = job.world(), list[Outcome](), 0.0, 0.0
     for preset in job.presets:
         engine = open_engine(job.of(preset)[0].path)
-        started = time.perf_counter()
+        started, before = time.perf_counter(), time.process_time()
         for cell in job.of(preset):
             played += play_cell(job, cell, engine, world)
         seconds += time.perf_counter() - started
+        busy += time.process_time() - before
         engine.close()
-    return played, seconds
+    return played, seconds, busy
 
 
 def write_job(job: Job, path: Path) -> None:

@@ -95,9 +95,9 @@ def main(job_path: str, out: str, *, reset: bool) -> None:
         loops.append(ChatLoop(path, job, reset=reset))
         return loops[-1]
 
-    played, seconds = play_job(job, load)
+    played, seconds, busy = play_job(job, load)
     evaluated, generated = sum(loop.evaluated for loop in loops), sum(loop.generated for loop in loops)
-    write_measured(Measured(0.0, 0.0, seconds, None, evaluated, generated, 0, tuple(played)), Path(out))
+    write_measured(Measured(0.0, 0.0, seconds, busy, None, evaluated, generated, 0, tuple(played)), Path(out))
 
 
 if __name__ == "__main__":

@@ -55,6 +55,12 @@ def run(command: Sequence[str], extra: Mapping[str, str] | None = None, log: Pat
     return Ran(seconds, busy, peak[0])
 
 
+def cpu_of(pid: int) -> float:
+    """User and system seconds of one process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def tree_bytes(root: int) -> int:
     """Resident bytes of a process and all below it."""
     parents: dict[int, int] = {}

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -116,32 +117,44 @@ def _copy(base: sqlite3.Connection, source: str, run: str) -> None:
         )
 
 
+@dataclass
+class Watch:
+    """Wall and processor seconds since the last look."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    def start(self) -> None:
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+
+    def took(self) -> str:
+        return f"{time.perf_counter() - self.wall:.1f} s (CPU {time.process_time() - self.cpu:.1f} s)"
+
+
 def measure(root: Path, arguments: argparse.Namespace) -> None:
     """Read everything back in this process and print what it took."""
-    names = names_of(arguments)
+    names, watch = names_of(arguments), Watch()
     store = open_store(None, root, "scale")
-    began = time.perf_counter()
+    watch.start()
     designs = ["d-" + digest([*name, "et"])[:16] for name in names]
     held = finished_designs(store, designs)
-    looked = time.perf_counter()
     assert len(held) == len(names)
-    reading = read_cells(store, condition="params.prompt != 'none' AND params.model != 'm'")
-    read = time.perf_counter()
+    print(f"| look up {len(names):,} designs (resume) | {watch.took()} |", flush=True)
+    watch.start()
+    reading = read_cells(store, condition="params.model != 'm'")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     cells = [cell for cell in reading.cells if cell.facts.model != "m"]
-    print(f"| look up {len(names):,} designs (resume) | {looked - began:.1f} s |")
-    print(f"| read {len(cells):,} runs with their episodes | {read - looked:.1f} s, {peak:.2f} GB |")
+    print(f"| read {len(cells):,} runs with their episodes | {watch.took()}, {peak:.2f} GB |", flush=True)
     for model in range(arguments.reports):
         mine = [cell for cell in cells if cell.facts.model == f"model{model:03}"]
-        started = time.perf_counter()
+        watch.start()
         built = build_report(mine)
-        computed = time.perf_counter()
+        computed = watch.took()
+        watch.start()
         written = write_report(built, root / f"report-{model}")
-        done = time.perf_counter()
-        print(
-            f"| report of one model ({len(mine) // 2} cells) | {computed - started:.1f} s + "
-            f"{done - computed:.1f} s to write, page {written.page.stat().st_size / 1e6:.1f} MB |"
-        )
+        size = written.page.stat().st_size / 1e6
+        what = f"report of one model ({len(mine) // 2} cells): compute; write"
+        print(f"| {what} | {computed}; {watch.took()}, page {size:.1f} MB |", flush=True)
 
 
 def sizes(root: Path, runs: int) -> None:

@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,23 +105,29 @@ def measure(cell: CellConfig, streams: tuple[int, ...], rounds: int) -> None:
     flash = ", flash attention" if cell.engine.flash_attn else ""
     print(f"\n{cell.model.name} {cell.quant.preset} {cell.prompt.name}, {len(first[0].episodes)} episodes, "
           f"{cell.engine.n_threads} thread(s){flash}, {rounds} rounds")  # fmt: skip
-    print("| streams | walk, s | CPU, s | times as fast | decode, tokens/s | evaluated/tree | texts differ | "
-          "scores differ |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
+    print("| streams | walk, s | CPU, s | times as fast | by CPU time | decode, tokens/s | evaluated/tree "
+          "| texts differ | scores differ |\n" + "|---" * 9 + "|")  # fmt: skip
     for count, played in runs.items():
-        ratios = sorted(a.seconds / b.seconds for a, b in zip(first, played, strict=True))
+        wall, cpu = (_ratio(first, played, view) for view in (lambda p: p.seconds, lambda p: p.cpu))
         decode = statistics.median(one.work.decode_tokens / one.work.decode_seconds for one in played)
         found = compare(_plain(first[0]), _plain(played[0]))
         work = played[0].work
         print(
             f"| {count} | {statistics.median(one.seconds for one in played):.2f} "
             f"| {statistics.median(one.cpu for one in played):.2f} "
-            f"| {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) | {decode:,.0f} "
+            f"| {wall} | {cpu} | {decode:,.0f} "
             f"| {work.evaluated / work.tree:.2f} "
             f"| {len(found.texts)} of {found.episodes} | {len(found.scores)} of {found.episodes} |"
         )
         if any(_plain(one) != _plain(played[0]) for one in played):
             raise SystemExit(f"{count} streams: two rounds did not give the same bytes")
     print(system_message(cell.engine, file, prompt, n_ctx))
+
+
+def _ratio(first: list[Played], played: list[Played], view: Callable[[Played], float]) -> str:
+    """Median and range over the rounds of how many times as fast it is."""
+    ratios = sorted(view(a) / view(b) for a, b in zip(first, played, strict=True))
+    return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
 
 
 def _plain(played: Played) -> list[Episode]:

@@ -95,7 +95,7 @@ def test_what_is_played_while_mlflow_is_away_lies_whole_on_disk(tmp_path: Path, 
     # Opened again they are not played on: they wait to be logged.
     again = recording(tmp_path, lines, nobody).enter(runs())
     assert all(one.parcel is not None for one in again.cells)
-    assert lines[-2:-1] == [f"{FAULT.name}: was played before and is logged now"]
+    assert lines[-2:] == [f"{facts.name}: was played before and is logged now" for facts in (CLEAN, FAULT)]
 
 
 def test_a_password_is_not_kept_on_disk(

@@ -6,13 +6,16 @@ import dataclasses
 import json
 import socket
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_builders import engine_config
 from tiny_models import MODELS, write_model
 
 from qfr.cli import main
+from qfr.config import CellConfig
 from qfr.engine.gguf import open_model
 from qfr.engine.worker import WorkerEngine
 from qfr.front.grid import Grid, Point, build_grid
@@ -29,11 +32,15 @@ def grid() -> Grid:
     for quant in ("q8_0", "q4_k_m"):
         overrides = ("model=ref_llama", f"quant={quant}", "prompt=P0", "suite=orders20_ref")
         cell = compose_cell(*overrides, "fault=et")
-        points.append(Point((*overrides, "fault=et"), {"quant": quant}, (), lambda cell=cell: cell))
+        points.append(Point((*overrides, "fault=et"), {"quant": quant}, (), partial(_same, cell)))
     return build_grid(points, lambda group: (), files_needed=False)
 
 
-def earlier(seconds: float, episodes: int, **changes: object) -> WalkTime:
+def _same(cell: CellConfig) -> CellConfig:
+    return cell
+
+
+def earlier(seconds: float, episodes: int, **changes: Any) -> WalkTime:
     one = WalkTime("ref_llama", "Q8_0", socket.gethostname(), "cpu", 1, 1, seconds, episodes)
     return dataclasses.replace(one, **changes)
 

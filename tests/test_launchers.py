@@ -94,7 +94,7 @@ def test_a_killed_worker_ends_the_sweep_in_words_and_the_same_command_goes_on(tm
     try:
         os.kill(_busy_worker(process, tmp_path / "mlruns" / "journal"), signal.SIGKILL)
     finally:
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=900)
     assert process.returncode == 1, err
     assert "Not finished" in out
     assert "the launcher lost a worker or a job" in err

@@ -85,7 +85,7 @@ def frozen_files(grid: Grid) -> tuple[FrozenFile, ...]:
     found: dict[tuple[str, str, str], FrozenFile] = {}
     for cell in grid.cells:
         file = cell.file
-        if file.presence is not Presence.none:
+        if file.presence not in (Presence.none, Presence.served):
             found.setdefault((file.model, file.preset, file.filename), _frozen_file(cell))
     return tuple(found.values())
 

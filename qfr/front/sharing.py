@@ -161,7 +161,8 @@ class _Others:
 
     def wait(self, held: Mapping[frozenset[str], str]) -> list[Job]:
         """Wait until one of the walks is free, or finished; return those that are."""
-        self._say(f"waiting for {len(held)} walks that others play (Ctrl-C ends this sweep, not theirs):")
+        count = f"{len(held)} walk{'' if len(held) == 1 else 's'}"
+        self._say(f"waiting for {count} that others play (Ctrl-C ends this sweep, not theirs):")
         for designs, who in held.items():
             self._say(f"  {self._jobs[designs].name}: {who}")
         while True:

@@ -109,7 +109,11 @@ class Measured:
 def remembered(root: Path) -> tuple[Measured, ...]:
     """All measurements of a store's folder that can be read, the newest last."""
     found = []
-    files = sorted((root / FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime)
+    try:
+        files = sorted((root / FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime)
+    except OSError:
+        # A folder that may not be read holds nothing for us; opening the store says what is wrong.
+        return ()
     for path in files:
         try:
             raw = json.loads(path.read_text("utf-8"))

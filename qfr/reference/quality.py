@@ -46,6 +46,8 @@ class Quality:
     certified: dict[str, int]
     # By family.
     certified_strict: int
+    clean_expressions: int
+    # Certified tasks whose answer is an expression.
     invented_tools: int
     # Clean episodes with a tool name that does not exist.
     loose_turns: int
@@ -114,6 +116,7 @@ def measure(engine: Engine, world: World, name: str, text: str, kinds: Sequence[
             for family in sorted({one.family for one, _ in clean})
         },
         certified_strict=sum(score(one, Policy.strict).success for one, _ in clean),
+        clean_expressions=sum(scored.success and scored.expression for _, scored in clean),
         invented_tools=sum(
             any(turn.observation.channel is Channel.tool_name for turn in one.turns) for one, _ in clean
         ),
@@ -173,8 +176,8 @@ def show(quality: Quality) -> str:
     families = " + ".join(f"{count} {family}" for family, count in quality.certified.items())
     text = (
         f"{quality.prompt}: certified {quality.clean} of {quality.tasks} ({families}), strict"
-        f" {quality.certified_strict}, invented tools in {quality.invented_tools}, loose turns in"
-        f" {quality.loose_turns}"
+        f" {quality.certified_strict}, expressions {quality.clean_expressions},"
+        f" invented tools in {quality.invented_tools}, loose turns in {quality.loose_turns}"
     )
     if quality.et[1]:
         text += (

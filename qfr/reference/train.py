@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arch", choices=("llama", "qwen2"), required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=2600)
+    parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--prompts", type=Path, default=Path("prompts"), help="folder of P0.md ... P4.md")
     parser.add_argument("--start", type=Path, default=None, help="checkpoint of a llama agent to begin with")
     parser.add_argument("--resume", type=Path, default=None, help="checkpoint of this run to go on from")

@@ -48,7 +48,8 @@ def free_port() -> int:
 
 
 def until(what: str, true: Callable[[], bool], seconds: float = 60.0) -> float:
-    """Wait until something holds; the seconds that it took."""
+    """Wait until something holds; the seconds that it took. QFR_CHAOS_PATIENCE multiplies the limit."""
+    seconds *= float(os.environ.get("QFR_CHAOS_PATIENCE", "1"))
     started = time.monotonic()
     while not true():
         if time.monotonic() - started > seconds:

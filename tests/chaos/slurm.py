@@ -139,8 +139,9 @@ def main() -> int:
 def check(folder: Path, tasks: int, limit_tasks: int) -> int:
     grid = ["quant=f16,q8_0,q4_k_m", "prompt=P0,P4", f"suite.families={{base: {tasks}, shipping: {tasks}}}"]
     plain = Place(folder / "plain", None)
-    plain.folder.mkdir(parents=True)
+    plain.folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    # In a folder that was kept, its finished cells are skipped.
     code = start(plain, grid, plain.folder / "sweep.log", environment()).wait(3600)
     assert code == 0, f"without Slurm: exit code {code}"
     print(f"without Slurm: {len(plain.logs())} runs in {time.monotonic() - began:.0f} s", flush=True)
@@ -168,7 +169,7 @@ def check(folder: Path, tasks: int, limit_tasks: int) -> int:
 
 
 def text_of(folder: Path) -> str:
-    files = [*folder.glob("*.log"), *folder.glob("submitit/*.out")]
+    files = [*folder.glob("*.log"), *folder.glob("submitit/*/*.out")]
     return "\n".join(path.read_text("utf-8", "replace") for path in files)
 
 
