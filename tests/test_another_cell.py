@@ -15,7 +15,7 @@ from tiny_models import TinyModel, write_model
 from qfr.cli import main as qfr
 from qfr.front import design, job
 from qfr.front.design import design_of
-from qfr.front.facts import measured_ids
+from qfr.front.facts import gather, measured_ids
 from qfr.front.models import compose_cell
 from qfr.front.outcomes import Status
 from qfr.journal import Journal, log_bytes
@@ -102,6 +102,8 @@ def test_a_change_is_another_cell_neither_resumed_nor_pooled(
         prompt.write_text(prompt.read_text() + "\n", encoding="utf-8")
     elif change == "build":
         monkeypatch.setattr(design, "commit_of", lambda *_: ("f" * 40, "table"))
+        of_build = {"llama_commit": "f" * 40}
+        monkeypatch.setattr(job, "gather", lambda *all_: dataclasses.replace(gather(*all_), **of_build))
     capsys.readouterr()
     second = play(*([change] if "=" in change else []))
     assert {status for status, _ in second.values()} == {Status.finished}

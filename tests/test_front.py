@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -77,7 +77,9 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> Stub:
 @pytest.fixture
 def stub(rooms: Stub, monkeypatch: pytest.MonkeyPatch) -> Stub:
     """As `rooms`, without a store: creating a database takes seconds."""
-    monkeypatch.setattr("qfr.front.sweep.register_sweep", lambda *_: None)
+    monkeypatch.setattr("qfr.front.sweep.register_sweep", lambda *_: (None, "", None))
+    monkeypatch.setattr("qfr.front.sweep.left_running", lambda *_: [])
+    monkeypatch.setattr("qfr.tracking.claims.Heartbeat", lambda *_: nullcontext())
     return rooms
 
 
@@ -185,7 +187,7 @@ def test_users_see_one_message_and_no_traceback(tmp_path: Path) -> None:
         ("quant.prest=Q8_0", ("no key 'quant.prest' (did you mean 'quant.preset'?)",)),
         ("+typo=1", ("no key 'typo'",)),
         ("++quant.presett=1", ("no key 'quant.presett' (did you mean 'quant.preset'?)",)),
-        ("quant=q4_1,q9", ("quant=q9: there is no such choice", "choices: bf16")),
+        ("quant=q4_1,q9", ("quant=q9: there is no such choice", "choices: awq, bf16")),
         ("experiment=demoo", ("experiment=demoo", "did you mean 'demo'?")),
         ("mode=pla", ("mode='pla' is not possible (did you mean 'plan'?)", "one of run, plan, register")),
         ("suite.seed=abc", ("suite.seed='abc'", "an integer")),
