@@ -173,6 +173,20 @@ def test_the_documented_example_runs(
     assert "Llama P0 8 - 4 matched +20.2 points [+4.8, +39.3], n = 14 (unreliable" in printed
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1.5", "NaN", "true", '"3"', "null"])
+def test_a_count_that_is_none_is_refused_in_words(number: str) -> None:
+    text = f'{{"sites": [{number}, 2], "tables": {{"L/8/P0": [1, 1], "L/4/P0": [1, 1]}}}}'
+    with pytest.raises(TableError):
+        parse_table(text)
+
+
+@pytest.mark.parametrize("number", ["1e999", "0", "-3", "1" + "0" * 400, "true"])
+def test_a_size_that_is_none_is_refused_in_words(number: str) -> None:
+    table = '"sites": [2], "tables": {"L/8/P0": [1], "L/4/P0": [1]}'
+    with pytest.raises(TableError, match="no size in bytes"):
+        parse_table(f'{{{table}, "file_bytes": {{"L/8": {number}}}}}')
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="No such file"):
         read_table(tmp_path / "none.json")

@@ -176,7 +176,8 @@ def _counts(values: _Json, source: _Source, name: str) -> list[int]:
         raise TableError("must be a list of integers", where=source.at(name))
     counts = []
     for at, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not isinstance(value, int | float) or not whole:
             raise TableError(f"{json.dumps(value)[:40]} is no count", where=source.at(f"{name}[{at}]"))
         if abs(value) > _LARGEST_COUNT:
             raise TableError(f"a count above {_LARGEST_COUNT}", where=source.at(f"{name}[{at}]"))
@@ -226,7 +227,7 @@ def _sizes(data: dict[str, _Json], source: _Source, tables: Sequence[TaskTable])
                 f"{name!r} is no model and level of a table{did_you_mean(name, known)}",
                 where=source.at("file_bytes"),
             )
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**63:
             raise TableError(f"{json.dumps(value)[:40]} is no size in bytes", where=source.at(name))
         model, _, level = name.rpartition("/")
         sizes[model, level, ""] = float(value)
