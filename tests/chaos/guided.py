@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for number in range(50):
             made = target.make(Random(number))
             data = made[1] if isinstance(made, tuple) else made
-            data = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+            data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
             (corpus / str(number)).write_bytes(data)
         atheris.Setup(
             ["guided", *words[1:], str(corpus)], lambda data: target.check(READERS[words[0]](data)) and 0
