@@ -20,8 +20,6 @@ class Asked:
     # Tokens at most.
     forced: str | None
     # Text that is written by force.
-    draft: tuple[int, ...] = ()
-    # Tokens that are proposed.
 
 
 @dataclass(frozen=True, eq=False)

@@ -228,13 +228,16 @@ class Recording:
         drop_strays(store, cell.handle.cell_id, cell.handle.run_id, self._who)
         return cell.handle.run_id
 
-    def fail(self, cell: OpenCell, error: str, log_tail: str) -> None:
-        """Mark the cell's run FAILED. Raises `TrackingError` when MLflow does not take it."""
+    def fail(self, cell: OpenCell, error: str) -> None:
+        """Mark the cell's run FAILED; a worker's error ends with the last lines of its log.
+
+        Raises `TrackingError` when MLflow does not take it.
+        """
         handle = cell.handle
         if handle is not None:
             self.wait_for(
                 f"{cell.run.facts.name}: marking it FAILED",
-                lambda: fail_cell(self._reach(), handle, error, log_tail),
+                lambda: fail_cell(self._reach(), handle, error, ""),
             )
 
     def kill(self, cells: Sequence[OpenCell]) -> None:

@@ -177,7 +177,7 @@ class Walking:
         self._say(f"{self._runs[0].facts.name}: FAILED: {error}")
         for cell in cells:
             try:
-                self._recording.fail(cell, str(error), "")
+                self._recording.fail(cell, str(error))
             except TrackingError as trouble:
                 # A store that is away must not hide why the runs ended.
                 self._say(f"{cell.run.facts.name}: its run still says RUNNING: {trouble}")

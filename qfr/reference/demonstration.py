@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from numpy.random import Generator
 
-from qfr.canonical import Json, read_json, readable
+from qfr.canonical import Json, readable
 from qfr.protocol import Problem, observe_fault, observe_problem, observe_record, read_turn
 from qfr.records import Channel, Role
 from qfr.reference.policy import Pair, Policy
@@ -194,10 +194,3 @@ class Demonstrator:
 
     def _chance(self, pair: Pair, feature: bool) -> bool:
         return bool(self._rng.random() < pair[feature])
-
-
-def canonical_arguments(text: str) -> Json:
-    """Arguments of a turn that is one JSON object (for tests)."""
-    value = read_json(text)
-    assert isinstance(value, dict)
-    return value["arguments"]
