@@ -105,10 +105,11 @@ def play_other(setting: Setting, label: str, command: Sequence[str]) -> Measured
 
 def other_ways(setting: Setting) -> dict[str, list[str]]:
     """Command lines of what qfr is measured against."""
-    here = [sys.executable, "-m"]
+    here, own = [sys.executable, "-m"], [*setting.overrides, root_of(setting)]
     ways = {
-        "floor": [*here, "benchmarks.floor", "JOB", "OUT", *setting.overrides, root_of(setting)],
-        ALONE: [*here, "benchmarks.walks", "JOB", "OUT", *setting.overrides, root_of(setting)],
+        "floor": [*here, "benchmarks.floor", "JOB", "OUT", *own],
+        "floor, turns at once": [*here, "benchmarks.floor", "JOB", "OUT", "--turns-at-once", *own],
+        ALONE: [*here, "benchmarks.walks", "JOB", "OUT", *own],
         "naive": [*here, "benchmarks.naive", "JOB", "OUT"],
         "naive, reset": [*here, "benchmarks.naive", "JOB", "OUT", "--reset"],
     }

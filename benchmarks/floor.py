@@ -1,8 +1,10 @@
 """The floor: the unique tokens of the tree at the speed of `llama_decode`, and nothing else.
 
-Run by `compare.py`: ``python -m benchmarks.floor JOB OUT OVERRIDE…``. The grid is played once to learn which
-tokens are evaluated after which prefix; then those calls alone are made again and timed, segments as one
-batch, turns token by token, in the order of the walk. Nothing is chosen, parsed, digested or logged.
+Run by `compare.py`: ``python -m benchmarks.floor JOB OUT [--turns-at-once] OVERRIDE…``. The grid is played
+once to learn which tokens are evaluated after which prefix; then those calls alone are made again and timed,
+segments as one batch, turns token by token, in the order of the walk. Nothing is chosen, parsed, digested or
+logged. With `--turns-at-once` a turn is one batch too: what drafting would come to if every draft were right
+and free.
 """
 
 from __future__ import annotations
@@ -77,6 +79,20 @@ def play(job: Job, preset: str, file: ModelFile, config: EngineConfig) -> tuple[
     return recorder.calls, played
 
 
+def at_once(calls: Sequence[Call]) -> list[Call]:
+    """The calls with each turn as one: single tokens that follow each other are put together."""
+    joined: list[Call] = []
+    turn = False
+    for call in calls:
+        single = len(call.tokens) == 1
+        if turn and single and call.position == joined[-1].position + len(joined[-1].tokens):
+            joined[-1] = Call(joined[-1].position, joined[-1].tokens + call.tokens)
+        else:
+            joined.append(call)
+        turn = single
+    return joined
+
+
 def replay(calls: Sequence[Call], file: ModelFile, config: EngineConfig, n_ctx: int) -> tuple[float, float]:
     """Wall and processor seconds of the calls alone."""
     model = LoadedModel(file.path, config, n_ctx, LlamaLog())
@@ -93,7 +109,7 @@ def replay(calls: Sequence[Call], file: ModelFile, config: EngineConfig, n_ctx: 
     return seconds, busy
 
 
-def main(job_path: str, out: str, overrides: Sequence[str]) -> None:
+def main(job_path: str, out: str, overrides: Sequence[str], *, turns_at_once: bool) -> None:
     """Measure a job's floor."""
     job = read_job(Path(job_path))
     seconds, busy, evaluated, generated = 0.0, 0.0, 0, 0
@@ -103,7 +119,7 @@ def main(job_path: str, out: str, overrides: Sequence[str]) -> None:
         file = model_file(cell)
         calls, played = play(job, preset, file, cell.engine)
         outcomes += played
-        wall, cpu = replay(calls, file, cell.engine, job.n_ctx)
+        wall, cpu = replay(at_once(calls) if turns_at_once else calls, file, cell.engine, job.n_ctx)
         seconds, busy = seconds + wall, busy + cpu
         evaluated += sum(len(call.tokens) for call in calls)
         generated += sum(len(call.tokens) == 1 for call in calls)
@@ -112,4 +128,9 @@ def main(job_path: str, out: str, overrides: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    main(
+        sys.argv[1],
+        sys.argv[2],
+        [word for word in sys.argv[3:] if word != "--turns-at-once"],
+        turns_at_once="--turns-at-once" in sys.argv,
+    )

@@ -1,8 +1,8 @@
 """Episodes as bytes: the canonical line, the journal that survives a kill, the final log.
 
-The journal holds one fsynced line per finished episode, in the order of playing. The final
-`episodes.jsonl` holds the same lines in a fixed order, so an interrupted, reordered or repeated run ends in
-the same bytes. Times stand beside it in `timing.jsonl`, never in it.
+The journal holds one line per finished episode, in the order of playing, forced to disk while the next
+episode is played. The final `episodes.jsonl` holds the same lines in a fixed order, so an interrupted,
+reordered or repeated run ends in the same bytes. Times stand beside it in `timing.jsonl`, never in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -153,6 +155,16 @@ def read_log(data: bytes, *, where: str) -> tuple[Episode, ...]:
     return tuple(decode(line, where=f"{where}, line {number}") for number, line in enumerate(lines, 1))
 
 
+@dataclass(frozen=True)
+class _Written:
+    """The last line of a journal, which may not be on disk yet."""
+
+    line: bytes
+    before: int
+    # Size of the file without it, in bytes.
+    synced: Future[None]
+
+
 class Journal:
     """Append-only file of finished episodes of one cell. One writer at a time (the caller holds a lock).
 
@@ -168,6 +180,7 @@ class Journal:
         self.timing_path = folder / TIMING_FILE
         self.torn_bytes = self._cut_torn_line()
         # Bytes of a torn last line that were cut off (0 = none).
+        self._last: _Written | None = None
 
     def _cut_torn_line(self) -> int:
         if not self.path.exists():
@@ -191,35 +204,68 @@ class Journal:
             raise LogError(error.what, where=error.where, hint=hint) from None
 
     def append(self, episode: Episode, timing: Mapping[str, str | int | float]) -> None:
-        """Write one episode and force it to disk; then its timing line (not forced).
+        """Write one episode, then its timing line. A killed process loses nothing that was written.
+
+        The line is forced to disk in the background; the next call waits for it, so that a machine that
+        loses its power loses two episodes at most: the last that was written, and the one being played.
 
         Raises
         ------
         OSError
-            The disk does not take it, being full perhaps. The journal is as before; the call may be repeated.
+            The disk does not take this line or the one before it, being full perhaps. This one is not
+            written then; the call may be repeated.
         """
-        before = {path: path.stat().st_size for path in (self.path, self.timing_path) if path.exists()}
+        self.settle()
+        before = {path: _size(path) for path in (self.path, self.timing_path)}
+        line = encode(episode)
         try:
-            _append(self.path, encode(episode), sync=True)
-            _append(self.timing_path, canonical(dict(timing)).encode("ascii") + b"\n", sync=False)
+            _append(self.path, line)
+            _append(self.timing_path, canonical(dict(timing)).encode("ascii") + b"\n")
         except OSError:
             # Half a line would spoil every later one. What cannot be cut now is cut at the next start.
-            for path in (self.path, self.timing_path):
+            for path, size in before.items():
                 with suppress(OSError):
-                    os.truncate(path, before.get(path, 0))
+                    os.truncate(path, size)
             raise
+        self._last = _Written(line, before[self.path], _SYNCING.submit(_sync, self.path))
+
+    def settle(self) -> None:
+        """Wait until all that was written is on disk; the last line is written again if it did not get there.
+
+        Raises
+        ------
+        OSError
+            The disk does not take it. The call may be repeated.
+        """
+        if self._last is None:
+            return
+        try:
+            self._last.synced.result()
+        except OSError:
+            # What a failed sync left in the file's pages may never be written: begin anew.
+            os.truncate(self.path, self._last.before)
+            _append(self.path, self._last.line)
+            _sync(self.path)
+        self._last = None
 
 
-def _append(path: Path, line: bytes, *, sync: bool) -> None:
-    fresh = not path.exists()
+# One thread: it waits for the disk while the engine works.
+_SYNCING = ThreadPoolExecutor(1, thread_name_prefix="journal")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _append(path: Path, line: bytes) -> None:
     with path.open("ab") as file:
         file.write(line)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-    if sync and fresh:
-        # A new name is safe only once its folder is on disk too.
-        handle = os.open(path.parent, os.O_RDONLY)
+
+
+def _sync(path: Path) -> None:
+    """Force a file to disk, and its folder too: a new name is safe only once that is on disk."""
+    for one in (path, path.parent):
+        handle = os.open(one, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

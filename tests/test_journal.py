@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,28 @@ def test_a_torn_last_line_is_cut_off_and_counted(tmp_path: Path) -> None:
         assert again.episodes() == BUILT.clean[:-1]
         journal.path.write_bytes(whole)
     assert Journal(tmp_path).torn_bytes == 0
+
+
+def test_a_line_that_did_not_reach_the_disk_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk refuses a line twice, once in the background: nothing is lost, nothing stands twice."""
+    journal, refusals = Journal(tmp_path), [errno.ENOSPC, errno.ENOSPC]
+    sync = os.fsync
+
+    def refusing(handle: int) -> None:
+        if refusals:
+            raise OSError(refusals.pop(), "the disk is full")
+        sync(handle)
+
+    monkeypatch.setattr("os.fsync", refusing)
+    first, second, third = BUILT.clean[:3]
+    journal.append(first, {"seconds": 1.0})
+    with pytest.raises(OSError, match="the disk is full"):
+        journal.append(second, {"seconds": 1.0})
+    assert journal.path.read_bytes() == encode(first)
+    journal.append(second, {"seconds": 1.0})
+    journal.append(third, {"seconds": 1.0})
+    journal.settle()
+    assert journal.path.read_bytes() == b"".join(map(encode, (first, second, third)))
+    assert journal.timing_path.read_bytes().count(b"\n") == 3

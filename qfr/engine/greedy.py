@@ -33,9 +33,10 @@ def best(logits: Logits, where: str) -> tuple[int, float]:
             where=where,
             hint="the file is damaged, or this build or cache type does not suit it",
         )
-    # The runner-up is the larger of the maxima beside the winner: no copy, no sorting.
-    beside = (logits[:winner], logits[winner + 1 :])
-    second = max(float(part.max()) for part in beside if part.size)
+    # The runner-up is the maximum without the winner, which steps aside for that: no copy, no sorting.
+    logits[winner] = -math.inf
+    second = float(logits.max())
+    logits[winner] = top
     return winner, round(top - second, _MARGIN_DIGITS)
 
 

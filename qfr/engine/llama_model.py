@@ -93,6 +93,7 @@ class LoadedModel:
             raise ModelFileError("it has no vocabulary", where=str(path))
         self._vocab = vocab
         self.n_vocab = int(c.llama_vocab_n_tokens(vocab))
+        self._vector = ctypes.c_float * self.n_vocab
         self.specials = self._find_specials()
 
     def _check(self, n_ctx: int) -> None:
@@ -224,8 +225,13 @@ class LoadedModel:
             array = (c.llama_token * len(chunk))(*chunk)
             code = int(c.llama_decode(context, c.llama_batch_get_one(array, len(chunk))))
             self.require_decoded(code)
-        pointer = c.llama_get_logits_ith(context, -1)
-        return np.ctypeslib.as_array(pointer, shape=(self.n_vocab,))
+        return self.logits(-1)
+
+    def logits(self, row: int) -> NDArray[np.float32]:
+        """Logits of a row of the last batch, -1 for the last: llama.cpp's own memory."""
+        pointer = c.llama_get_logits_ith(self.require_open(), row)
+        vector = self._vector.from_address(ctypes.addressof(pointer.contents))
+        return np.frombuffer(memoryview(vector), np.float32)
 
     def require_decoded(self, code: int) -> None:
         """Raise what the return code of a decode stands for, if it is an error."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import llama_cpp.llama_cpp as c
-import numpy as np
 
 from qfr.engine.greedy import Logits
 from qfr.engine.llama_model import LoadedModel
@@ -66,7 +65,7 @@ class Sequences:
             chunk = tokens[start : start + self._n_batch]
             rows = [Row(sequence, token, position + start + index) for index, token in enumerate(chunk)]
             self._decode(rows, first_output=len(rows) - 1)
-        return self._logits(-1)
+        return self._model.logits(-1)
 
     def step(self, rows: Sequence[Row]) -> tuple[Logits, ...]:
         """Append one token each to several sequences in one batch; their logits, in the order of the rows.
@@ -74,7 +73,7 @@ class Sequences:
         The arrays of shape (n_vocab,) are llama.cpp's own memory: valid until the next call.
         """
         self._decode(rows, first_output=0)
-        return tuple(self._logits(index) for index in range(len(rows)))
+        return tuple(self._model.logits(index) for index in range(len(rows)))
 
     def _decode(self, rows: Sequence[Row], first_output: int) -> None:
         count = len(rows)
@@ -86,10 +85,6 @@ class Sequences:
             count, self._tokens, None, self._positions, self._counts, self._pointers, self._outputs
         )
         self._model.require_decoded(int(c.llama_decode(self._model.require_open(), batch)))
-
-    def _logits(self, index: int) -> Logits:
-        pointer = c.llama_get_logits_ith(self._model.require_open(), index)
-        return np.ctypeslib.as_array(pointer, shape=(self._model.n_vocab,))
 
     def rewind(self, sequence: int, length: int) -> bool:
         """Take back a sequence's tokens from position `length` on; False where the cache cannot do that."""

@@ -199,6 +199,16 @@ class Recording:
         )
         cell.done[key_of(episode)] = episode
 
+    def settle(self, cell: OpenCell) -> None:
+        """See that the cell's journal is on disk; on a full disk, wait for room.
+
+        Raises
+        ------
+        MachineryError
+            There was no room for longer than the patience lasts.
+        """
+        self._patience.for_room(f"{cell.run.facts.name}: writing the journal", cell.journal.settle)
+
     def finish(self, cell: OpenCell, played: FinishedCell) -> str:
         """Log a played cell. Returns the run's id.
 

@@ -134,6 +134,8 @@ class Walking:
 
             started = time.perf_counter()
             walker(engine, first, self._world, self._prompt.text)(start, faults, record)
+            for cell in cells:
+                self._recording.settle(cell)
         count = engine.counters()
         inside = count.prefill_seconds + count.decode_seconds
         SPENT.add(ENGINE, inside)
