@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins import basic_sweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -43,10 +44,13 @@ class QfrSweeper(basic_sweeper.BasicSweeper):
         from qfr.front.launching import launch_failed
         from qfr.front.load import workers_of
         from qfr.front.secrets import hide_in
+        from qfr.front.sources import ReadOnce
 
         assert self.config is not None
         assert self.hydra_context is not None
         loader = self.hydra_context.config_loader
+        assert isinstance(loader, ConfigLoaderImpl)
+        loader.repository = ReadOnce(loader.repository)
         parser = OverridesParser.create(config_loader=loader)
         sweep = front.new_sweep_id()
         with open_dict(self.config):
