@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -15,6 +15,8 @@ settings.register_profile("qfr", deadline=None)
 settings.load_profile("qfr")
 
 if TYPE_CHECKING:
+    from qfr.engine.gguf import ModelFile
+    from qfr.engine.llama import LlamaEngine
     from qfr.tracking.store import Store
     from tests.mlflow_server import MlflowServer
 
@@ -60,3 +62,40 @@ def make_store(migrated_database: Path, tmp_path: Path) -> Callable[..., Store]:
 def store(make_store: Callable[..., Store]) -> Store:
     """A fresh MLflow store."""
     return make_store()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModelFile]:
+    """`files("chatml")`: a tiny model of `tiny_models`, or SmolLM2 by its name."""
+    from qfr.engine.gguf import open_model
+    from tests.engine_builders import smollm2
+    from tests.tiny_models import MODELS, write_model
+
+    folder = tmp_path_factory.mktemp("models")
+    made: dict[str, ModelFile] = {}
+
+    def get(name: str) -> ModelFile:
+        if name not in made:
+            path = smollm2() if name == "smollm2" else write_model(folder / f"{name}.gguf", MODELS[name])
+            made[name] = open_model(path, folder)
+        return made[name]
+
+    return get
+
+
+@pytest.fixture
+def load(files: Callable[[str], ModelFile]) -> Iterator[Callable[..., LlamaEngine]]:
+    """`load("chatml", n_ctx=1024, flash_attn=True)`: an engine, closed after the test."""
+    from qfr.engine.llama import LlamaEngine
+    from tests.engine_builders import engine_config
+
+    opened: list[LlamaEngine] = []
+
+    def get(name: str | ModelFile, n_ctx: int = 1024, **changes: Any) -> LlamaEngine:
+        file = files(name) if isinstance(name, str) else name
+        opened.append(LlamaEngine(file, engine_config(**changes), n_ctx))
+        return opened[-1]
+
+    yield get
+    for engine in opened:
+        engine.close()

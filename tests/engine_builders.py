@@ -9,6 +9,11 @@ from typing import Any
 
 from qfr.config import EngineConfig, EngineKind, ModelConfig, QuantConfig, ServerConfig
 from qfr.engine.base import Engine
+from qfr.engine.gguf import ModelFile
+from qfr.engine.llama_api import LlamaLog
+from qfr.engine.llama_model import LoadedModel
+from qfr.engine.template import ChatTemplate
+from qfr.engine.tokens import Tokenizer
 from qfr.records import Generation
 
 
@@ -137,3 +142,18 @@ def episodes(depth: int = 3, tasks: int = 3) -> list[Script]:
             wrong = [*clean[:site], Step(fine % 99, forced=again, max_tokens=60), *clean[site + 1 :]]
             scripts += [transient, permanent, wrong]
     return [Script("Use the tools, one JSON object per turn.", tuple(steps)) for steps in scripts]
+
+
+Vocabulary = tuple[LoadedModel, Tokenizer, ChatTemplate]
+
+
+def tokenizer(file: ModelFile) -> Vocabulary:
+    model = LoadedModel(file.path, engine_config(), 64, LlamaLog())
+    template = ChatTemplate(file.facts.template, model.spelling(model.bos), model.spelling(model.eos), "x")
+    return model, Tokenizer(model, template.markup()), template
+
+
+def joint(model: LoadedModel, text: str) -> tuple[int, ...]:
+    """How llama.cpp tokenizes a rendered prompt, begin token by its own rule and not twice."""
+    ids = model.tokenize(text, special=True)
+    return ids if not model.wants_bos or ids[:1] == (model.bos,) else (model.bos or 0, *ids)

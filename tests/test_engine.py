@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from engine_builders import TALK, Script, Step, engine_config, play, smollm2
+from engine_builders import TALK, Script, Step, engine_config, play, tokenizer
 from tiny_models import MODELS, TinyModel, write_model
 
 from qfr.config import EngineConfig
@@ -23,49 +22,6 @@ from qfr.engine.template import ChatTemplate
 from qfr.engine.tokens import Tokenizer
 from qfr.errors import ConfigError, EngineError, ModelFileError
 from qfr.records import StopReason
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModelFile]:
-    folder = tmp_path_factory.mktemp("models")
-    made: dict[str, ModelFile] = {}
-
-    def get(name: str) -> ModelFile:
-        if name not in made:
-            path = smollm2() if name == "smollm2" else write_model(folder / f"{name}.gguf", MODELS[name])
-            made[name] = open_model(path, folder)
-        return made[name]
-
-    return get
-
-
-@pytest.fixture
-def load(files: Callable[[str], ModelFile]) -> Iterator[Callable[..., LlamaEngine]]:
-    opened: list[LlamaEngine] = []
-
-    def get(name: str | ModelFile, n_ctx: int = 1024, **changes: Any) -> LlamaEngine:
-        file = files(name) if isinstance(name, str) else name
-        opened.append(LlamaEngine(file, engine_config(**changes), n_ctx))
-        return opened[-1]
-
-    yield get
-    for engine in opened:
-        engine.close()
-
-
-Vocabulary = tuple[LoadedModel, Tokenizer, ChatTemplate]
-
-
-def tokenizer(file: ModelFile) -> Vocabulary:
-    model = LoadedModel(file.path, engine_config(), 64, LlamaLog())
-    template = ChatTemplate(file.facts.template, model.spelling(model.bos), model.spelling(model.eos), "x")
-    return model, Tokenizer(model, template.markup()), template
-
-
-def joint(model: LoadedModel, text: str) -> tuple[int, ...]:
-    """How llama.cpp tokenizes a rendered prompt, begin token by its own rule and not twice."""
-    ids = model.tokenize(text, special=True)
-    return ids if not model.wants_bos or ids[:1] == (model.bos,) else (model.bos or 0, *ids)
 
 
 def test_surrogates_are_replaced_and_nul_is_kept(load: Callable[..., LlamaEngine]) -> None:

@@ -4,48 +4,18 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_builders import TALK, Script, Step, engine_config, episodes, play, smollm2
+from engine_builders import TALK, Script, Step, episodes, play
 from tiny_models import MODELS, TinyModel, write_model
 
 from qfr.config import QuantConfig
-from qfr.engine.gguf import ModelFile, open_model
 from qfr.engine.llama import LlamaEngine
 from qfr.engine.llama_model import LoadedModel
 from qfr.engine.quantize import derive
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModelFile]:
-    folder = tmp_path_factory.mktemp("models")
-    made: dict[str, ModelFile] = {}
-
-    def get(name: str) -> ModelFile:
-        if name not in made:
-            path = smollm2() if name == "smollm2" else write_model(folder / f"{name}.gguf", MODELS[name])
-            made[name] = open_model(path, folder)
-        return made[name]
-
-    return get
-
-
-@pytest.fixture
-def load(files: Callable[[str], ModelFile]) -> Iterator[Callable[..., LlamaEngine]]:
-    opened: list[LlamaEngine] = []
-
-    def get(name: str | ModelFile, n_ctx: int = 1024, **changes: Any) -> LlamaEngine:
-        file = files(name) if isinstance(name, str) else name
-        opened.append(LlamaEngine(file, engine_config(**changes), n_ctx))
-        return opened[-1]
-
-    yield get
-    for engine in opened:
-        engine.close()
-
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in MODELS},

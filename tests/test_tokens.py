@@ -6,45 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from engine_builders import engine_config, smollm2
+from engine_builders import Vocabulary, joint, tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import CONTROLS, MODELS, TinyModel, write_model
+from tiny_models import CONTROLS, TinyModel, write_model
 
 from qfr.engine.gguf import ModelFile, open_model
-from qfr.engine.llama_api import LlamaLog
 from qfr.engine.llama_model import LoadedModel
-from qfr.engine.template import ChatTemplate
-from qfr.engine.tokens import Tokenizer
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModelFile]:
-    folder = tmp_path_factory.mktemp("models")
-    made: dict[str, ModelFile] = {}
-
-    def get(name: str) -> ModelFile:
-        if name not in made:
-            path = smollm2() if name == "smollm2" else write_model(folder / f"{name}.gguf", MODELS[name])
-            made[name] = open_model(path, folder)
-        return made[name]
-
-    return get
-
-
-Vocabulary = tuple[LoadedModel, Tokenizer, ChatTemplate]
-
-
-def tokenizer(file: ModelFile) -> Vocabulary:
-    model = LoadedModel(file.path, engine_config(), 64, LlamaLog())
-    template = ChatTemplate(file.facts.template, model.spelling(model.bos), model.spelling(model.eos), "x")
-    return model, Tokenizer(model, template.markup()), template
-
-
-def joint(model: LoadedModel, text: str) -> tuple[int, ...]:
-    """How llama.cpp tokenizes a rendered prompt, begin token by its own rule and not twice."""
-    ids = model.tokenize(text, special=True)
-    return ids if not model.wants_bos or ids[:1] == (model.bos,) else (model.bos or 0, *ids)
 
 
 @pytest.fixture(scope="module")
