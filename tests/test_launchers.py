@@ -8,22 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import filelock
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from qfr.config import TrackingConfig
-from qfr.errors import ConfigError, EngineError, TrackingError
-from qfr.front import gpus
+from qfr.errors import ConfigError, TrackingError
 from qfr.front.design import design_of
 from qfr.front.files import planned_file
 from qfr.front.grid import Grid, GridCell, Walk
-from qfr.front.launching import check_launcher, launch_failed, launcher_errors
+from qfr.front.launching import check_launcher, launch_failed
 from qfr.front.load import load_lines, load_of, workers_of
 from qfr.front.models import compose_cell
 from qfr.front.shared_store import check_store, store_notes
@@ -144,11 +141,34 @@ def test_a_launcher_that_is_not_installed_is_named_with_its_extra() -> None:
 
 
 def test_what_launchers_break_with_is_told_in_one_line() -> None:
-    assert set(launcher_errors()) >= {BrokenExecutor, RuntimeError}
     told = str(launch_failed(RuntimeError("Job (task=0) failed:\n  Traceback ...\n" + "x" * 1000)))
     assert told.startswith("the launcher lost a worker or a job: Job (task=0) failed:")
     assert "the same command goes on" in told
     assert "BrokenExecutor" in str(launch_failed(BrokenExecutor()))
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "told"),
+    [
+        ("n_jobs=0", 2, "error: hydra.launcher.n_jobs=0 is not possible"),
+        ("batch_size=0", 2, "error: hydra.launcher.batch_size=0 is too small"),
+        ("batch_size=many", 2, "error: hydra.launcher.batch_size=many is not possible"),
+        ("prefer=q", 1, "error: the launcher does not work with its settings: prefer=q is not a valid"),
+        ("timeout=0.01", 1, "error: the launcher lost a worker or a job: TimeoutError"),
+    ],
+)
+def test_settings_that_a_launcher_cannot_take_are_one_error(
+    setting: str, code: int, told: str, tmp_path: Path
+) -> None:
+    ran = run(tmp_path, "experiment=smoke", "hydra/launcher=joblib", f"hydra.launcher.{setting}")
+    assert ran.returncode == code
+    assert told in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_batches_of_automatic_size_are_taken_for_single_walks() -> None:
+    assert workers_of(launcher("joblib", "batch_size=auto")).batch == 1
+    assert workers_of(launcher("joblib", "batch_size=3", "n_jobs=-1")).batch == 3
 
 
 # --- load --------------------------------------------------------------------------------------------------
@@ -194,49 +214,6 @@ def test_idle_workers_and_too_few_cores_are_said() -> None:
     assert lines[-1] == "2 workers with engine.n_threads=2 want 4 cores; this machine has 3."
     (line,) = load_lines(grid, workers_of(launcher("ray")), None)
     assert "as many as the cluster has room for" in line
-
-
-# --- GPUs -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def nothing_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(gpus, "_HELD", {})
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    yield
-    for _, lock in gpus._HELD.values():
-        lock.release()
-
-
-@pytest.mark.usefixtures("nothing_held")
-def test_each_process_takes_one_gpu_and_keeps_it(tmp_path: Path) -> None:
-    assert gpus.take_gpu([], print, tmp_path) is None
-    assert "CUDA_VISIBLE_DEVICES" not in os.environ
-    # Device 0 is another worker's.
-    with filelock.FileLock(tmp_path / "0.lock"):
-        assert gpus.take_gpu(["0", "1"], print, tmp_path) == "1"
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
-    assert gpus.take_gpu(["0", "1"], print, tmp_path) == "1"
-    script = (
-        "import sys; from pathlib import Path; from qfr.front.gpus import take_gpu;"
-        "print(take_gpu(['0', '1'], print, Path(sys.argv[1])))"
-    )
-    other = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert other.stdout == "0\n"
-
-
-@pytest.mark.usefixtures("nothing_held")
-def test_more_workers_than_gpus_wait_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "_SECONDS", 0.05)
-    said: list[str] = []
-    with (
-        filelock.FileLock(tmp_path / "GPU-ab_c.lock"),
-        pytest.raises(EngineError, match="taken by other processes"),
-    ):
-        gpus.take_gpu(["GPU-ab/c"], said.append, tmp_path)
-    assert said == ["all of engine.gpus=[GPU-ab/c] are taken by other workers; waiting for one"]
 
 
 # --- stores on networks ------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ def take_gpu(gpus: Sequence[str], say: Callable[[str], None], folder: Path | Non
     Parameters
     ----------
     gpus : sequence of str
-        As in CUDA_VISIBLE_DEVICES: numbers or UUIDs; empty = nothing is dealt out.
+        As in CUDA_VISIBLE_DEVICES: numbers or UUIDs; empty = nothing is dealt out. A device that stands
+        there twice serves two processes.
     say : callable
         Takes a line for the user when this process has to wait.
     folder : Path or None
@@ -59,9 +60,18 @@ def take_gpu(gpus: Sequence[str], say: Callable[[str], None], folder: Path | Non
     return device
 
 
+def _slots(gpus: Sequence[str], folder: Path) -> list[tuple[str, filelock.BaseFileLock]]:
+    """Each entry with a lock of its own; the second of one device has another than the first."""
+    slots: list[tuple[str, filelock.BaseFileLock]] = []
+    for at, device in enumerate(gpus):
+        nth = gpus[:at].count(device)
+        name = re.sub(r"[^A-Za-z0-9-]", "_", device) + (f"+{nth}" if nth else "")
+        slots.append((device, filelock.FileLock(folder / f"{name}.lock")))
+    return slots
+
+
 def _first_free(gpus: Sequence[str], folder: Path) -> tuple[str, filelock.BaseFileLock] | None:
-    for device in gpus:
-        lock = filelock.FileLock(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', device)}.lock")
+    for device, lock in _slots(gpus, folder):
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
@@ -72,12 +82,12 @@ def _first_free(gpus: Sequence[str], folder: Path) -> tuple[str, filelock.BaseFi
 
 def _wait(gpus: Sequence[str], folder: Path, say: Callable[[str], None]) -> tuple[str, filelock.BaseFileLock]:
     say(f"all of engine.gpus=[{','.join(gpus)}] are taken by other workers; waiting for one")
-    lock = filelock.FileLock(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', gpus[0])}.lock")
+    device, lock = _slots(gpus, folder)[0]
     try:
         lock.acquire(timeout=_SECONDS, poll_interval=1.0)
     except filelock.Timeout:
         raise EngineError(
             f"all of engine.gpus=[{','.join(gpus)}] are taken by other processes",
-            hint="give the launcher as many workers as there are GPUs",
+            hint="give the launcher as many workers as there are devices; [0,0] lets two share one",
         ) from None
-    return gpus[0], lock
+    return device, lock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import sys
 from concurrent.futures import BrokenExecutor
@@ -42,10 +43,16 @@ def check_launcher(target: str) -> None:
 
 
 def launcher_errors() -> tuple[type[BaseException], ...]:
-    """What launchers raise when a worker or a job is lost: joblib's broken pool, submitit's job without a
-    result (a RuntimeError), Ray's own tree where Ray is loaded."""
+    """What launchers raise when a worker or a job is lost, or when they cannot take a setting.
+
+    Lost: joblib's broken pool or its timeout, submitit's job without a result (a RuntimeError), Ray's own
+    tree where Ray is loaded. Settings: ValueError, TypeError. What a job raises comes back as its result and
+    is none of these.
+    """
     ray = getattr(sys.modules.get("ray.exceptions"), "RayError", None)
-    return (BrokenExecutor, RuntimeError, *([ray] if isinstance(ray, type) else []))
+    settings = (ValueError, TypeError)
+    lost = (BrokenExecutor, RuntimeError, TimeoutError, multiprocessing.TimeoutError)
+    return (*settings, *lost, *([ray] if isinstance(ray, type) else []))
 
 
 def launch_failed(error: BaseException) -> MachineryError:
@@ -54,6 +61,11 @@ def launch_failed(error: BaseException) -> MachineryError:
     # A job's own traceback stands between what the launcher says and the exception, which comes last.
     told = [one for one in reversed(lines[1:]) if re.match(r"[\w.]+(Error|Exception|Interrupt|Exit)\b", one)]
     text = re.sub(r"\s+", " ", " ".join([*lines[:1], *told[:1]]) or type(error).__name__)
+    if isinstance(error, ValueError | TypeError):
+        return MachineryError(
+            f"the launcher does not work with its settings: {text[:400]}",
+            hint="python run.py --cfg hydra --package hydra.launcher shows them",
+        )
     return MachineryError(
         f"the launcher lost a worker or a job: {text[:400]}",
         hint="finished episodes are kept: the same command goes on where this one stopped",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omegaconf import DictConfig, OmegaConf
 
+from qfr.errors import ConfigError
 from qfr.front.checks import tasks_of
 from qfr.front.grid import Grid, Walk
 from qfr.world.base import sites
@@ -59,25 +61,51 @@ class Load:
 
 
 def workers_of(launcher: DictConfig) -> Workers:
-    """Read the workers from the launcher's configuration."""
+    """Read the workers from the launcher's configuration.
+
+    Raises
+    ------
+    ConfigError
+        A number of workers that cannot be.
+    """
     kind = str(launcher.get("_target_", "")).rpartition(".")[2]
     name, elsewhere = _LAUNCHERS.get(kind, (kind, True))
     if kind == "BasicLauncher":
         return Workers(name, 1, elsewhere=False, fresh=False)
     if kind == "JoblibLauncher":
-        jobs = launcher.get("n_jobs")
-        count = jobs if isinstance(jobs, int) else 1
+        count = _whole(launcher, "n_jobs")
+        if count == 0:
+            raise ConfigError(
+                "hydra.launcher.n_jobs=0 is not possible",
+                hint="use the number of workers; -1 is one per core, -2 leaves one core free",
+            )
         # As joblib counts: -1 is all cores, -2 all but one.
         count = count if count > 0 else max(1, (os.cpu_count() or 1) + 1 + count)
         batch = launcher.get("batch_size")
-        return Workers(name, count, False, False, batch if isinstance(batch, int) and batch > 0 else 1)
+        return Workers(name, count, False, False, 1 if batch == "auto" else _positive(launcher, "batch_size"))
     if kind == "SlurmLauncher":
-        most = launcher.get("array_parallelism")
-        return Workers(name, most if isinstance(most, int) else None, elsewhere=True, fresh=True)
+        most = _positive(launcher, "array_parallelism")
+        return Workers(name, most, elsewhere=True, fresh=True)
     if kind == "RayLauncher":
         alone = OmegaConf.select(launcher, "ray.init.address") is None
         return Workers(name, None, elsewhere=not alone, fresh=True)
     return Workers(name, None, elsewhere=elsewhere, fresh=True)
+
+
+def _whole(launcher: DictConfig, key: str) -> int:
+    # joblib's batch_size is a text, since "auto" is one of its values.
+    value = str(launcher.get(key))
+    if not re.fullmatch(r"-?[0-9]{1,9}", value):
+        shown = value.replace("None", "null")
+        raise ConfigError(f"hydra.launcher.{key}={shown} is not possible", hint="use an integer")
+    return int(value)
+
+
+def _positive(launcher: DictConfig, key: str) -> int:
+    value = _whole(launcher, key)
+    if value < 1:
+        raise ConfigError(f"hydra.launcher.{key}={value} is too small", hint="use an integer of at least 1")
+    return value
 
 
 def load_of(grid: Grid, workers: Workers) -> Load:
