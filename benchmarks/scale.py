@@ -31,6 +31,7 @@ from qfr.facts import CellFacts
 from qfr.records import Episode, FaultKind
 from qfr.report.build import build_report
 from qfr.report.export import write_report
+from qfr.tracking.cells import LoggedCell
 from qfr.tracking.environment import settle
 from qfr.tracking.reader import read_cells
 from qfr.tracking.search import finished_designs
@@ -119,16 +120,21 @@ def _copy(base: sqlite3.Connection, source: str, run: str) -> None:
 
 @dataclass
 class Watch:
-    """Wall and processor seconds since the last look."""
+    """Wall and processor seconds between starts and stops."""
 
     wall: float = 0.0
     cpu: float = 0.0
 
     def start(self) -> None:
-        self.wall, self.cpu = time.perf_counter(), time.process_time()
+        self.wall -= time.perf_counter()
+        self.cpu -= time.process_time()
+
+    def stop(self) -> None:
+        self.wall += time.perf_counter()
+        self.cpu += time.process_time()
 
     def took(self) -> str:
-        return f"{time.perf_counter() - self.wall:.1f} s (CPU {time.process_time() - self.cpu:.1f} s)"
+        return f"{self.wall:.1f} s (CPU {self.cpu:.1f} s)"
 
 
 def measure(root: Path, arguments: argparse.Namespace) -> None:
@@ -138,23 +144,36 @@ def measure(root: Path, arguments: argparse.Namespace) -> None:
     watch.start()
     designs = ["d-" + digest([*name, "et"])[:16] for name in names]
     held = finished_designs(store, designs)
+    watch.stop()
     assert len(held) == len(names)
     print(f"| look up {len(names):,} designs (resume) | {watch.took()} |", flush=True)
+    watch = Watch()
     watch.start()
     reading = read_cells(store, condition="params.model != 'm'")
+    watch.stop()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     cells = [cell for cell in reading.cells if cell.facts.model != "m"]
     print(f"| read {len(cells):,} runs with their episodes | {watch.took()}, {peak:.2f} GB |", flush=True)
-    for model in range(arguments.reports):
+    report_models(cells, root, arguments.reports)
+
+
+def report_models(cells: Sequence[LoggedCell], root: Path, count: int) -> None:
+    """Make the reports of the first models, one after the other, and print what they took together."""
+    made, wrote, size, most = Watch(), Watch(), 0.0, 0
+    for model in range(count):
         mine = [cell for cell in cells if cell.facts.model == f"model{model:03}"]
-        watch.start()
+        most = max(most, len(mine) // 2)
+        made.start()
         built = build_report(mine)
-        computed = watch.took()
-        watch.start()
-        written = write_report(built, root / f"report-{model}")
-        size = written.page.stat().st_size / 1e6
-        what = f"report of one model ({len(mine) // 2} cells): compute; write"
-        print(f"| {what} | {computed}; {watch.took()}, page {size:.1f} MB |", flush=True)
+        made.stop()
+        wrote.start()
+        size += write_report(built, root / f"report-{model}").page.stat().st_size / 1e6
+        wrote.stop()
+    if count:
+        what = f"reports of {count} models ({most} cells each): compute; write"
+        print(f"| {what} | {made.took()}; {wrote.took()}, pages {size:.1f} MB |", flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(f"| memory at most | {peak:.2f} GB |", flush=True)
 
 
 def sizes(root: Path, runs: int) -> None:
@@ -194,11 +213,15 @@ def main() -> None:
         started = time.perf_counter()
         templates = write_templates(store, arguments.tasks, arguments.seed)
         written = time.perf_counter() - started
+        copying = Watch()
+        copying.start()
         copy_cells(store, templates, names)
+        copying.stop()
         runs = 2 * len(names)
         print(f"{len(names):,} cells of {arguments.tasks} tasks, {runs:,} runs; cores: {os.cpu_count()}\n")
         print("| what | measured |\n|---|---|")
         print(f"| write one run | {1000 * written / (2 * _TEMPLATES):.0f} ms |")
+        print(f"| copy them to {runs:,} runs by SQL (not a user's cost) | {copying.took()} |")
         sizes(root, runs)
         files = [one for one in (root / "artifacts" / "scale" / templates[0][1]).rglob("*") if one.is_file()]
         size = sum(one.stat().st_size for one in files) / 1e3

@@ -18,10 +18,10 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from qfr.errors import TrackingError
+from qfr.errors import StoreAway, TrackingError
 from qfr.tracking.environment import redact, settle
 from qfr.tracking.search import find_finished
-from qfr.tracking.store import Store, open_store, peek_store, ui_command
+from qfr.tracking.store import Store, guard, open_store, peek_store, ui_command
 from tests.builders import make_facts
 
 
@@ -205,6 +205,22 @@ def test_nobody_at_the_address(tmp_path: Path, uri: str) -> None:
             open_store(uri.format(port), tmp_path, "qfr")
     assert "hunter22" not in str(caught.value)
     assert "***@127.0.0.1" in str(caught.value)
+
+
+def test_a_server_that_went_away_is_told_without_the_clients_words(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever MLflow's client repeats by itself: one short reason, and no warnings of its libraries."""
+    settle()
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        client = mlflow.MlflowClient(url)
+        with pytest.raises(StoreAway) as caught, guard(url):
+            client.get_run("0" * 32)
+    assert caught.value.what == "nobody answers ([Errno 111] Connection refused)"
+    assert "Retrying" not in caplog.text
 
 
 class _Teapot(http.server.BaseHTTPRequestHandler):

@@ -10,6 +10,7 @@ they change nothing: the configuration alone says where a grid is logged and res
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -58,6 +59,8 @@ def settle() -> None:
     os.environ.update(FIXED)
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
+    # Its warnings about tries that are repeated by themselves would tear our own lines as well.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     if "mlflow" in sys.modules:
         from mlflow.telemetry import set_telemetry_client
 

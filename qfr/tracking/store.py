@@ -7,6 +7,7 @@ processes that create one database together break it.
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -195,8 +196,14 @@ def guard(where: str, uri: str = "") -> Iterator[None]:
         ) from None
 
 
+# What MLflow's client says around the system's own words when a server does not answer.
+_REFUSED = re.compile(r"API request to \S+ failed with exception .*(\[Errno \d+\] [^\"')]+)")
+
+
 def _first_line(text: str, uri: str) -> str:
     line = text.strip().partition("\n")[0]
+    if refused := _REFUSED.match(line):
+        return f"nobody answers ({refused[1]})"
     return redact(line if len(line) <= 500 else f"{line[:500]} …", uri)
 
 

@@ -25,8 +25,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+# Debian's packages of the programs that are looked for.
+_PACKAGES = {
+    "munged": "munge", "mungekey": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd",
+    "sbatch": "slurm-client", "scontrol": "slurm-client", "runuser": "util-linux",
+}  # fmt: skip
+
+
 class Missing(Exception):
-    """A program of a system package is not installed."""
+    """Something that the check needs is not there."""
 
 
 def environment() -> dict[str, str]:
@@ -38,7 +45,8 @@ def need(*programs: str) -> None:
     """See that programs are installed."""
     lacking = [name for name in programs if shutil.which(name, path=_path()) is None]
     if lacking:
-        raise Missing(f"not installed: {', '.join(lacking)} (see tests/chaos/services.py)")
+        packages = sorted({_PACKAGES.get(name, "postgresql") for name in lacking})
+        raise Missing(f"not installed: {', '.join(lacking)}. Debian: apt-get install {' '.join(packages)}")
 
 
 def free_port() -> int:
@@ -70,16 +78,18 @@ def _program(name: str) -> str:
 
 
 @contextmanager
-def started(arguments: Sequence[str], log: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A service in a process group of its own; ended by SIGTERM, then SIGKILL."""
+def started(
+    arguments: Sequence[str], log: Path, more: Mapping[str, str] | None = None, end: int = signal.SIGTERM
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A service in a process group of its own; ended by the signal `end`, then SIGKILL."""
     with log.open("ab") as file:
         process = subprocess.Popen(
-            arguments, stdout=file, stderr=file, env=os.environ | more, start_new_session=True
+            arguments, stdout=file, stderr=file, env=os.environ | dict(more or {}), start_new_session=True
         )
     try:
         yield process
     finally:
-        for how in (signal.SIGTERM, signal.SIGKILL):
+        for how in (end, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, how)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -91,15 +101,20 @@ def started(arguments: Sequence[str], log: Path, **more: str) -> Iterator[subpro
 
 
 @contextmanager
-def mlflow_server(folder: Path, store: str) -> Iterator[str]:
-    """An MLflow server over the database at the URI `store`, artifacts through the server; its address."""
-    port = free_port()
+def mlflow_server(
+    folder: Path, store: str, port: int | None = None, end: int = signal.SIGTERM
+) -> Iterator[str]:
+    """An MLflow server over the database at the URI `store`, artifacts through the server; its address.
+
+    At the port (None: a free one); ended by the signal `end`.
+    """
+    port = port or free_port()
     url = f"http://127.0.0.1:{port}"
     arguments = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
     arguments += ["--backend-store-uri", store, "--artifacts-destination", (folder / "artifacts").as_uri()]
     arguments += ["--workers", "2"]
     quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    with started(arguments, folder / "server.log", **quiet) as process:
+    with started(arguments, folder / "server.log", quiet, end) as process:
 
         def up() -> bool:
             assert process.poll() is None, (folder / "server.log").read_text("utf-8", "replace")[-2000:]
@@ -117,42 +132,34 @@ def mlflow_server(folder: Path, store: str) -> Iterator[str]:
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[str]:
-    """A PostgreSQL server with a database `mlflow`; its URI. Runs as the user `postgres` when we are root."""
-    need("initdb", "postgres", "createdb")
-    data, port = folder / "pg", free_port()
-    data.mkdir(parents=True)
-    before: list[str] = []
-    if os.getuid() == 0:
-        shutil.chown(data, "postgres", "postgres")
-        for part in (folder, *folder.parents):
-            if part != Path("/") and not part.stat().st_mode & 0o001:
-                part.chmod(part.stat().st_mode | 0o011)
-        before = ["runuser", "-u", "postgres", "--"]
-    subprocess.run(
-        [*before, _program("initdb"), "-D", str(data), "-A", "trust", "-E", "UTF8", "--no-sync"],
-        check=True, capture_output=True, cwd="/",
-    )  # fmt: skip
-    server = [
-        *before,
-        _program("postgres"),
-        "-D",
-        str(data),
-        "-p",
-        str(port),
-        "-h",
-        "127.0.0.1",
-        "-k",
-        str(data),
-    ]
-    with started(server, folder / "postgres.log"):
-        user = "postgres" if os.getuid() == 0 else (os.environ.get("USER") or "postgres")
-        make = [*before, _program("createdb"), "-h", "127.0.0.1", "-p", str(port), "-U", user, "mlflow"]
+def postgres(folder: Path, port: int | None = None, end: int = signal.SIGTERM) -> Iterator[str]:
+    """A PostgreSQL server with a database `mlflow`, which is made when it is not there; its URI.
 
-        def made() -> bool:
-            return subprocess.run(make, capture_output=True, cwd="/").returncode == 0
+    At the port (None: a free one); ended by the signal `end`. Runs as the user `postgres` when we are root.
+    """
+    need("initdb", "postgres", "createdb", "pg_isready")
+    data, port, root = folder / "pg", port or free_port(), os.getuid() == 0
+    before = ["runuser", "-u", "postgres", "--"] if root else []
+    new = not data.exists()
+    if new:
+        data.mkdir(parents=True)
+        if root:
+            shutil.chown(data, "postgres", "postgres")
+            for part in (folder, *folder.parents):
+                if part != Path("/") and not part.stat().st_mode & 0o001:
+                    part.chmod(part.stat().st_mode | 0o011)
+        make = [*before, _program("initdb"), "-D", str(data), "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run(make, check=True, capture_output=True, cwd="/")
+    server = [*before, _program("postgres"), "-D", str(data), "-p", str(port), "-h", "127.0.0.1"]
+    with started([*server, "-k", str(data)], folder / "postgres.log", end=end):
+        user = "postgres" if root else (os.environ.get("USER") or "postgres")
+        there = ["-h", "127.0.0.1", "-p", str(port), "-U", user]
+        ask = [_program("createdb"), *there, "mlflow"] if new else [_program("pg_isready"), *there]
 
-        until("PostgreSQL", made, 60)
+        def up() -> bool:
+            return subprocess.run([*before, *ask], capture_output=True, cwd="/").returncode == 0
+
+        until("PostgreSQL", up, 60)
         # Without a driver in its name SQLAlchemy 2.1 asks for psycopg 3.
         yield f"postgresql+psycopg2://{user}@127.0.0.1:{port}/mlflow"
 
@@ -228,6 +235,10 @@ class Slurm:
     def running(self) -> list[str]:
         return [name for name, (state, _) in self.jobs().items() if state == "RUNNING"]
 
+    def requeues(self) -> int:
+        """How often tasks and jobs were put back into the queue."""
+        return sum(count for _, count in self.jobs().values())
+
 
 @contextmanager
 def slurm(folder: Path, cpus: int) -> Iterator[Slurm]:
@@ -259,7 +270,7 @@ def slurm(folder: Path, cpus: int) -> Iterator[Slurm]:
         stack.enter_context(started(munge, folder / "munged.out"))
         until("munged", (folder / "munge.socket").exists, 30)
         for name in ("slurmctld", "slurmd"):
-            stack.enter_context(started([_program(name), "-D"], folder / f"{name}.out", **settings_of))
+            stack.enter_context(started([_program(name), "-D"], folder / f"{name}.out", settings_of))
 
         def idle() -> bool:
             done = subprocess.run(
