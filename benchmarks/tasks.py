@@ -1,6 +1,6 @@
 """Time and memory as tasks grow, and the share of overhead on a slower model.
 
-    python -m benchmarks.tasks --sizes 20,100,500,2000 --out benchmarks/tasks.svg
+    python -m benchmarks.tasks --out benchmarks/tasks.svg
 
 Each size is one whole `run.py` of one preset and prompt with transient faults in a store of its own: with the
 scripted engine, where everything is overhead, and with a reference agent. The curve shows seconds and memory
@@ -80,7 +80,7 @@ def main() -> None:
     )
     parser.add_argument("--agent", default="ref_llama")
     parser.add_argument("--suite", default="orders20_ref")
-    parser.add_argument("--sizes", default="20,100,500,2000")
+    parser.add_argument("--sizes", default="20,100,300,2000")
     parser.add_argument("--out", type=Path, help="SVG of the curve")
     parser.add_argument("--kept", type=Path, default=Path("mlruns"), help="store with the derived files")
     arguments = parser.parse_args()

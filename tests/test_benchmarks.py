@@ -13,6 +13,7 @@ from engine_builders import engine_config
 
 from benchmarks import random_gguf
 from benchmarks.exact import Setup
+from benchmarks.floor import Call, at_once
 from benchmarks.forced import Counting, Forced
 from benchmarks.gpu import one_sweep
 from benchmarks.gpu_table import Paper, hours
@@ -115,3 +116,16 @@ def test_a_refusal_is_told_not_hidden(tmp_path: Path) -> None:
     told = one_sweep(["model=scripted", "engine=scripted", "quant.preset=Q9_9"], 1, tmp_path)
     assert "Q9_9" in told.refused
     assert told.episodes == 0
+
+
+def test_turns_at_once_are_the_same_tokens_in_fewer_calls() -> None:
+    first = [Call(0, (1, 2)), Call(2, (3,)), Call(3, (4,)), Call(4, (5, 6)), Call(6, (7,))]
+    # A fork: the next turn starts where an earlier one did.
+    second = [Call(2, (8,)), Call(3, (9,))]
+    assert at_once([*first, *second]) == [
+        Call(0, (1, 2)),
+        Call(2, (3, 4)),
+        Call(4, (5, 6)),
+        Call(6, (7,)),
+        Call(2, (8, 9)),
+    ]
