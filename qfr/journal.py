@@ -7,25 +7,19 @@ reordered or repeated run ends in the same bytes. Times stand beside it in `timi
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from qfr.canonical import canonical, quote
 from qfr.errors import LogError
 from qfr.records import SCHEMA_VERSION, Episode, FaultKind
-
-T = TypeVar("T")
+from qfr.typed_json import build
 
 _GOLD = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")
 _DAMAGED = "the log is damaged"
@@ -68,66 +62,13 @@ def decode(line: bytes, *, where: str) -> Episode:
             hint="read it with the qfr version that wrote it",
         )
     try:
-        episode = _build(Episode, raw)
+        episode = build(Episode, raw)
     except (TypeError, ValueError) as error:
         raise LogError(f"no valid episode: {error}", where=where, hint=_DAMAGED) from None
     if not _GOLD.fullmatch(episode.gold):
         # Scores compute with it, so it has to be a number here already.
         raise LogError("no valid episode: Episode.gold is no plain decimal", where=where, hint=_DAMAGED)
     return episode
-
-
-# Field names and types of each record, resolved once.
-_FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {}
-
-
-def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
-    if kind not in _FIELDS:
-        hints = get_type_hints(kind)
-        _FIELDS[kind] = tuple((field.name, hints[field.name]) for field in dataclasses.fields(kind))
-    return _FIELDS[kind]
-
-
-def _build(kind: type[T], raw: object) -> T:
-    if not isinstance(raw, Mapping):
-        raise TypeError(f"{kind.__name__} is not an object")
-    fields = _fields(kind)
-    names = {name for name, _ in fields}
-    if wrong := names.symmetric_difference(raw):
-        word = "lacks" if names - set(raw) else "does not know"
-        raise ValueError(f"{kind.__name__} {word} {sorted(wrong)[0]!r}")
-    return kind(**{name: _value(hint, raw[name], f"{kind.__name__}.{name}") for name, hint in fields})
-
-
-def _value(hint: Any, raw: object, name: str) -> object:
-    if get_origin(hint) is UnionType:
-        if raw is None and NoneType in get_args(hint):
-            return None
-        hint = next(option for option in get_args(hint) if option is not NoneType)
-    if get_origin(hint) is tuple:
-        if not isinstance(raw, list):
-            raise TypeError(f"{name} is not a list")
-        return tuple(_value(get_args(hint)[0], item, name) for item in raw)
-    if dataclasses.is_dataclass(hint):
-        return _build(cast("type[object]", hint), raw)
-    if issubclass(hint, StrEnum):
-        return hint(raw)
-    if hint is float and type(raw) in (int, float):
-        return _finite(cast("int | float", raw), name)
-    if type(raw) is not hint:
-        raise TypeError(f"{name} is not of type {hint.__name__}")
-    return raw
-
-
-def _finite(raw: int | float, name: str) -> float:
-    """A number that can be written again: JSON's reader lets NaN, infinities and 1e999 pass."""
-    try:
-        value = float(raw)
-    except OverflowError:
-        value = math.inf
-    if not math.isfinite(value):
-        raise ValueError(f"{name} is no finite number")
-    return value
 
 
 def sort_key(episode: Episode) -> tuple[str, int, int, int]:
