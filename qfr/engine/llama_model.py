@@ -94,6 +94,9 @@ class LoadedModel:
         self._vocab = vocab
         self.n_vocab = int(c.llama_vocab_n_tokens(vocab))
         self._vector = ctypes.c_float * self.n_vocab
+        # What is asked for at each generated token, kept from the first time on.
+        self._ends: dict[int, bool] = {}
+        self._pieces: dict[int, bytes] = {}
         self.specials = self._find_specials()
 
     def _check(self, n_ctx: int) -> None:
@@ -173,7 +176,10 @@ class LoadedModel:
 
     def is_end(self, token: int) -> bool:
         """Whether the token ends a generation (any of the file's end tokens)."""
-        return bool(c.llama_vocab_is_eog(self._vocab, token))
+        known = self._ends.get(token)
+        if known is None:
+            known = self._ends[token] = bool(c.llama_vocab_is_eog(self._vocab, token))
+        return known
 
     def token_text(self, token: int) -> str:
         """The token's entry in the vocabulary."""
@@ -186,6 +192,12 @@ class LoadedModel:
 
     def piece(self, token: int) -> bytes:
         """The bytes that the token stands for; control tokens as they are spelled."""
+        known = self._pieces.get(token)
+        if known is None:
+            known = self._pieces[token] = self._piece(token)
+        return known
+
+    def _piece(self, token: int) -> bytes:
         size = 64
         while True:
             buffer = ctypes.create_string_buffer(size)

@@ -235,6 +235,12 @@ class Slurm:
     def running(self) -> list[str]:
         return [name for name, (state, _) in self.jobs().items() if state == "RUNNING"]
 
+    def end(self) -> None:
+        """Cancel what waits and what runs, and wait until Slurm has killed it."""
+        subprocess.run(["scancel", f"--user={os.getuid()}"], env=dict(self.environment), check=False)
+        with contextlib.suppress(TimeoutError, subprocess.CalledProcessError):
+            until("the end of Slurm's jobs", lambda: not self.ask("squeue", "--noheader"), 30)
+
     def requeues(self) -> int:
         """How often tasks and jobs were put back into the queue."""
         return sum(count for _, count in self.jobs().values())
@@ -279,5 +285,7 @@ def slurm(folder: Path, cpus: int) -> Iterator[Slurm]:
             return "idle" in done.stdout
 
         until("the Slurm node", idle, 120)
-        yield found
-        subprocess.run(["scancel", "--state=RUNNING"], env=dict(found.environment), check=False)
+        try:
+            yield found
+        finally:
+            found.end()
