@@ -1,6 +1,6 @@
 """A grid on a real one-node Slurm: preempted, killed, stopped at its time limit, and complete in the end.
 
-    python -m tests.chaos.slurm [--tasks 30] [--limit-tasks 100] [--folder DIR]
+    python -m tests.chaos.slurm [--tasks 30] [--limit-tasks 150] [--folder DIR]
 
 Starts munge, slurmctld, slurmd and PostgreSQL (system packages) and an MLflow server on loopback, and runs
 `hydra/launcher=submitit_slurm` against them. First half: an urgent job preempts the sweep's tasks, one task
@@ -29,7 +29,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", type=int, default=30, help="per family of the suite")
-    parser.add_argument("--limit-tasks", type=int, default=100, help="per family, for the time limit")
+    parser.add_argument("--limit-tasks", type=int, default=150, help="per family, for the time limit")
     parser.add_argument("--folder", type=Path, help="new folder, kept; left out = a temporary one")
     arguments = parser.parse_args()
     tasks, limit_tasks = arguments.tasks, arguments.limit_tasks
