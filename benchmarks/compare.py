@@ -194,10 +194,11 @@ def main() -> None:
         )
         job = make_job([*setting.overrides, root_of(setting)], setting.quants, setting.prompts)
         write_job(job, setting.job)
-        rounds = [
-            play_round(setting, arguments.also, at, slow=at < arguments.slow_rounds)
-            for at in range(arguments.rounds)
-        ]
+        rounds: list[dict[str, Measured]] = []
+        for at in range(arguments.rounds):
+            rounds.append(play_round(setting, arguments.also, at, slow=at < arguments.slow_rounds))
+            # An hour's work is not lost with a later round.
+            print(table(rounds), file=sys.stderr, flush=True)
     print(describe(job, arguments.agent, arguments.rounds))
     print(table(rounds))
     print(share(rounds))

@@ -9,7 +9,6 @@ evaluation, the fault episodes of the certified tasks another.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import socket
 import subprocess
@@ -45,6 +44,8 @@ from qfr.world.base import Site, World
 from qfr.world.base import Task as OrderTask
 
 _STARTING_SECONDS = 60.0
+_MODEL = "openai-api/llama/agent"
+# Provider, service and name, as Inspect writes them.
 
 
 class Conversation:
@@ -201,12 +202,13 @@ def main() -> None:
         cells = job.of(preset)
         with tempfile.TemporaryDirectory() as folder:
             server = Server(arguments.python, arguments.job, cells[0].path, Path(folder))
-            os.environ["LLAMA_API_KEY"], os.environ["LLAMA_BASE_URL"] = "none", server.url
+            # Inspect remembers its models by name, and each file has a server at an address of its own.
+            agent = get_model(_MODEL, base_url=server.url, api_key="none", memoize=False)
             started, before = time.perf_counter(), time.process_time() + server.busy()
             for stage in (playing.clean, playing.faults):
                 logs = inspect_ai.eval(
                     stage(cells),
-                    model="openai-api/llama/agent",
+                    model=agent,
                     max_connections=arguments.connections,
                     max_samples=arguments.connections,
                     display="none",
