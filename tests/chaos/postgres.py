@@ -15,7 +15,9 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.services import free_port, mlflow_server, need, postgres, until
@@ -46,8 +48,12 @@ def check(folder: Path, tasks: int, facts: Facts) -> None:
     try:
         services.start_database()
         services.start_server()
-        the_server_comes_back(services, folder, grid, expected, facts)
-        the_database_comes_back(services, folder, grid, expected, facts)
+        for outage in (
+            Outage("the MLflow server", "server", services.kill_server, services.start_server),
+            Outage("PostgreSQL", "database", services.kill_database, services.start_database),
+        ):
+            place = Place(folder / outage.name, services.uri, outage.name)
+            comes_back(outage, place, grid, expected, facts)
         the_server_stays_away(services, folder, grid, expected, facts)
     finally:
         services.end()
@@ -83,36 +89,28 @@ class Services:
         self.kill_database()
 
 
-def the_server_comes_back(
-    services: Services, folder: Path, grid: list[str], expected: dict[str, bytes], facts: Facts
-) -> None:
-    place = Place(folder / "server", services.uri, "server")
-    sweep = begun(place, grid)
-    kept = place.episodes()
-    services.kill_server()
-    away(place, sweep)
-    services.start_server()
-    code = sweep.wait(1200)
-    facts.check(
-        f"the MLflow server was killed with {kept} episodes in the journals and came back: the sweep "
-        f"waited and ended with exit code {code}",
-        code == 0 and _BACK in place.said,
-    )
-    compare(place, expected, facts)
+@dataclass(frozen=True)
+class Outage:
+    """Something that is killed under a sweep and comes back."""
+
+    what: str
+    name: str
+    # Of the experiment and its folder.
+    kill: Callable[[], None]
+    start: Callable[[], None]
 
 
-def the_database_comes_back(
-    services: Services, folder: Path, grid: list[str], expected: dict[str, bytes], facts: Facts
+def comes_back(
+    outage: Outage, place: Place, grid: list[str], expected: dict[str, bytes], facts: Facts
 ) -> None:
-    place = Place(folder / "database", services.uri, "database")
     sweep = begun(place, grid)
     kept = place.episodes()
-    services.kill_database()
+    outage.kill()
     away(place, sweep)
-    services.start_database()
+    outage.start()
     code = sweep.wait(1200)
     facts.check(
-        f"PostgreSQL was killed with {kept} episodes in the journals and came back: the sweep waited "
+        f"{outage.what} was killed with {kept} episodes in the journals and came back: the sweep waited "
         f"and ended with exit code {code}",
         code == 0 and _BACK in place.said,
     )
