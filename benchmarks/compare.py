@@ -26,17 +26,8 @@ from benchmarks.sweeping import read_sweep, share_files
 
 OURS, ALONE = "run.py", "walks alone"
 _HEAD = (
-    *(
-        "way",
-        "rounds",
-        "episodes, s",
-        "to run.py",
-        "episodes, CPU s",
-        "to walks alone",
-        "command, s",
-        "to run.py",
-    ),
-    *("CPU, s", "engine, s", "evaluated", "generated", "peak, MB", "other outcomes"),
+    "way | rounds | episodes, s | to run.py | episodes, CPU s | to walks alone | command, s | to run.py | "
+    "CPU, s | engine, s | evaluated | generated | peak, MB | other outcomes"
 )
 _SLOW = ("naive, reset", "Inspect")
 
@@ -139,7 +130,7 @@ def spread(values: Sequence[float]) -> str:
 
 def table(rounds: Sequence[dict[str, Measured]]) -> str:
     """All ways in one Markdown table."""
-    lines = [f"| {' | '.join(_HEAD)} |", "|" + "---|" * len(_HEAD)]
+    lines = [f"| {_HEAD} |", "|" + "---|" * len(_HEAD.split("|"))]
     lines += [f"| {way} | {' | '.join(_row(rounds, way))} |" for way in rounds[0]]
     return "\n".join(lines)
 

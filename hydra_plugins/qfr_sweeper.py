@@ -15,6 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 
 @dataclass
@@ -103,6 +104,9 @@ class QfrSweeper(basic_sweeper.BasicSweeper):
             batch = jobs[start : start + size]
             try:
                 returns += self.launcher.launch(batch, initial_job_idx=self.launched)
+            except OmegaConfBaseException:
+                # The configuration's fault, not the launcher's: some of them are ValueErrors too.
+                raise
             except launcher_errors() as error:
                 broken.append(error)
                 break

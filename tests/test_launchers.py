@@ -166,6 +166,12 @@ def test_settings_that_a_launcher_cannot_take_are_one_error(
     assert "Traceback" not in ran.stderr
 
 
+def test_a_mistake_of_the_configuration_is_not_the_launchers(tmp_path: Path) -> None:
+    ran = run(tmp_path, "experiment=smoke", "hydra.sweep.subdir=${nope}")
+    assert ran.returncode == 2
+    assert "error: hydra.sweep.subdir: Interpolation key 'nope' not found" in ran.stderr
+
+
 def test_batches_of_automatic_size_are_taken_for_single_walks() -> None:
     assert workers_of(launcher("joblib", "batch_size=auto")).batch == 1
     assert workers_of(launcher("joblib", "batch_size=3", "n_jobs=-1")).batch == 3

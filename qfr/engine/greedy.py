@@ -20,6 +20,13 @@ _MARGIN_DIGITS = 6
 def best(logits: Logits, where: str) -> tuple[int, float]:
     """The token with the largest logit (the lowest id among equals) and its lead over the runner-up.
 
+    Parameters
+    ----------
+    logits : ndarray of float32, shape (n_vocab,)
+        Writable: one entry is changed for a moment and put back.
+    where : str
+        The model file, for errors.
+
     Raises
     ------
     EngineError
