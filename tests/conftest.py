@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from hypothesis import settings
 # Shared machines pause at any moment: no test asserts a time.
 settings.register_profile("qfr", deadline=None)
 settings.load_profile("qfr")
+# A background job of a plain shell ignores Ctrl-C, and so would all processes that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
     from qfr.engine.gguf import ModelFile
