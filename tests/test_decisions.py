@@ -39,6 +39,7 @@ from qfr.analysis.decision_words import answer, size
 from qfr.analysis.decisions import Outcome, Rule, decide
 from qfr.analysis.targets import CellKey, Target, TaskTable
 from qfr.records import Policy
+from qfr.scope import Scope
 from qfr.stats.equivalence import lowest_mean, tost_t
 from qfr.stats.lattice import Lattice
 from tests.logged import logged_pair
@@ -348,32 +349,36 @@ def test_pairs_agree_in_everything_but_the_preset() -> None:
     (missing,) = match(a, b[1:]).apart
     assert (missing.baseline, missing.candidate) == ("m q8_0 P1 et", "")
     (other,) = match(a[:1], b[:1]).apart[:1]
-    assert other.reason == "prompt differs (P0 / P1)"
+    assert other.reason == "prompt.name differs (P0 / P1)"
     allowed = match(a[:1], b[:1], frozenset({"prompt"}))
-    assert allowed.pairs[0].remarks == ("prompt differs (P0 / P1), as allowed",)
+    assert allowed.pairs[0].remarks == ("prompt.name differs (P0 / P1), as allowed",)
     assert "no finished cell" in match([], b).apart[0].reason
+
+
+def marked(one: TaskTable, more: dict[str, str]) -> TaskTable:
+    return replace(one, facts=Scope({**one.facts, **more}))
 
 
 def test_what_keeps_two_cells_apart_is_named() -> None:
     a, b = table("Q8_0", [2] * 4), table("Q4_K_M", [2] * 4)
-    build = replace(b, treatment=replace(b.treatment, build="0c1e570", suite="a1"))
+    build = marked(b, {"build.llama_commit": "0c1e570", "suite.seed": "7"})
     (apart,) = match([a], [build]).apart
-    assert apart.reason == "suite (tasks) differs (none / a1); llama.cpp build differs (none / 0c1e570)"
-    only = replace(b, treatment=replace(b.treatment, build="0c1e570", imatrix="wiki", model_file="f"))
+    assert apart.reason == "suite.seed differs (unset / 7); build.llama_commit differs (unset / 0c1e570)"
+    only = marked(b, {"build.llama_commit": "0c1e570", "file.imatrix": "wiki", "file.sha256": "f"})
     assert not match([a], [only]).pairs
     (pair,) = match([a], [only], frozenset({"build"})).pairs
-    assert pair.remarks[0] == "llama.cpp build differs (none / 0c1e570), as allowed"
+    assert pair.remarks[0] == "build.llama_commit differs (unset / 0c1e570), as allowed"
     assert "importance matrix" in pair.remarks[1]
     shorter = table("Q4_K_M", [2] * 3)
     assert "different tasks" in match([a], [shorter]).apart[0].reason
     assert "same cell" in match([a], [a]).apart[0].reason
     two = match([a, table("Q6_K", [2] * 4)], [b]).apart[0]
     assert "several presets (q6_k, q8_0)" in two.reason
-    files = [a, replace(a, treatment=replace(a.treatment, model_file="other"))]
+    files = [a, marked(a, {"file.sha256": "other"})]
     assert "2 files of this preset" in match(files, [b]).apart[0].reason
     # Two sweeps of the same presets, say of two builds, are compared preset by preset.
     old = [table(quant, [2] * 4, suite="s") for quant in ("Q8_0", "Q4_K_M")]
-    new = [replace(one, treatment=replace(one.treatment, build="new")) for one in old]
+    new = [marked(one, {"build.llama_commit": "new"}) for one in old]
     pairs = match(old, new, frozenset({"build"})).pairs
     assert [(pair.baseline.key.quant, pair.candidate.key.quant) for pair in pairs] == [
         ("Q8_0", "Q8_0"),

@@ -48,7 +48,7 @@ def contrast_file(table: ResultTable, options: Options | None = None) -> tuple[C
     chosen = options or Options()
     if chosen.vary not in (Axis.quant, Axis.prompt, Axis.model):
         raise TableError(
-            f"a table file has no axis {chosen.vary.value!r}", hint="use --vary quant, prompt or model"
+            f"a table file has no axis {str(chosen.vary)!r}", hint="use --vary quant, prompt or model"
         )
     if chosen.vary is Axis.quant and table.levels:
         chosen = replace(chosen, order=table.levels)

@@ -12,6 +12,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from qfr.analysis.equal_memory import VARY as MEMORY
 from qfr.analysis.family import selector
 from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import parse_groups
@@ -28,6 +29,7 @@ from qfr.front.reporting import ReportRequest, report_sweep
 from qfr.front.show import console
 from qfr.records import Policy
 from qfr.report.published import NAMES, published
+from qfr.scope import VARIES, check_axis
 from qfr.scoring import SCORER_VERSION
 from qfr.tracking.environment import redact
 
@@ -37,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     add_bootstrap(parser)
     parser.add_argument(
-        "--vary", default=Axis.quant, type=Axis, choices=list(Axis), help="axis that is contrasted"
+        "--vary",
+        default=str(Axis.quant),
+        metavar="AXIS|KEY",
+        help=f"what is contrasted: {', '.join(VARIES)}, memory, or a key such as engine.type_k",
     )
     parser.add_argument(
         "--policy", default=Policy.tolerant, type=Policy, choices=list(Policy), help="headline policy"
@@ -89,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         condition=arguments.filter,
         score_version=arguments.policy_version,
         policy=arguments.policy,
-        vary=arguments.vary,
+        vary=check_axis(arguments.vary, (MEMORY,)),
         method=arguments.method,
         resamples=arguments.resamples,
         seed=arguments.seed,

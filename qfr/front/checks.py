@@ -7,16 +7,14 @@ from functools import cache
 from importlib.util import find_spec
 
 from qfr.config import PRESET_BITS, SERVED_BITS, CellConfig, EngineKind, Mode, SuiteConfig
-from qfr.errors import ConfigError, did_you_mean
+from qfr.errors import ConfigError, TableError, did_you_mean
+from qfr.scope import check_axis
 from qfr.shards import one_shard
 from qfr.stats.intervals import Method
 from qfr.world import orders
 from qfr.world.base import PartOfWorld, Task, World, suite_sha256
 
 WORLDS = (orders.NAME,)
-
-# Axes that a contrast can vary.
-AXES = ("quant", "prompt", "model", "fault", "executor")
 
 # llama.cpp's types of a KV cache.
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -31,7 +29,10 @@ def check_cell(cell: CellConfig) -> None:
         Names key, value, choices and what to write instead.
     """
     _among("suite.world", cell.suite.world, WORLDS)
-    _among("report.vary", cell.report.vary, AXES)
+    try:
+        check_axis(cell.report.vary, ("memory",))
+    except TableError as error:
+        raise ConfigError(f"report.vary: {error.what}", hint=error.hint) from None
     _among("report.method", cell.report.method, tuple(map(str, Method)))
     _among("engine.type_k", cell.engine.type_k, CACHE_TYPES)
     _among("engine.type_v", cell.engine.type_v, CACHE_TYPES)
