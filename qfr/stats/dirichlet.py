@@ -2,7 +2,8 @@
 
 Weights of the Bayesian bootstrap (Rubin 1981) are gamma variables over their sum: a task counts 1, an
 imagined task what it is given, fractions included. The chance that the weighted mean stays below a threshold
-is the chance that a sum of gamma variables, scaled by ``value - threshold``, is not positive: Imhof's integral.
+is the chance that a sum of gamma variables, scaled by ``value - threshold``, is not positive: an integral of
+Imhof's.
 """
 
 from __future__ import annotations
