@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 from qfr.errors import TableError
 from qfr.stats import equivalence, power
@@ -125,6 +126,18 @@ def test_one_contrast_needs_no_correction_and_copies_cost_nothing() -> None:
     independent = simultaneous(rng.random((4, 200)), rng.random((4, 200)), rng=rng)
     # Four independent normal contrasts: the two-sided quantile at 0.95**(1/4).
     assert independent.critical == pytest.approx(2.49, abs=0.06)
+
+
+@pytest.mark.parametrize("n", [9, 20, 60])
+def test_one_contrast_of_few_tasks_is_as_wide_as_the_t_interval(n: int) -> None:
+    rng = np.random.default_rng(n)
+    first, second = rng.normal(0.5, 0.1, (1, n)), rng.normal(0.5, 0.1, (1, n))
+    (found,) = simultaneous(first, second, rng=rng).intervals
+    student = float(stdtrit(n - 1, 0.975) * (first - second).std(ddof=1) / math.sqrt(n))
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.high - found.low) / 2 == pytest.approx(student, rel=0.06)
+    assert found.reliable == (n >= 20)
 
 
 # ------------------------------------------------------------------ equivalence
