@@ -467,8 +467,8 @@ def test_points_lie_within_their_bounds_and_splits_add_up(given_cells: tuple[Tas
         split = contrast.decomposition
         if split is not None:
             assert split.shared + split.only_a + split.only_b == pytest.approx(contrast.points, abs=1e-6)
-            if split.screening is not None and split.recovery is not None:
-                assert split.screening + split.recovery == pytest.approx(contrast.points, abs=1e-6)
+            if split.screening is not None and split.own_rates is not None:
+                assert split.screening + split.own_rates == pytest.approx(contrast.points, abs=1e-6)
         if contrast.target == Target.full and contrast.bounds is not None:
             assert contrast.bounds.low - 1e-6 <= contrast.points <= contrast.bounds.high + 1e-6
 

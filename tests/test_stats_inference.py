@@ -328,6 +328,27 @@ def test_area_counts_pairs(items: list[tuple[int, bool]]) -> None:
     assert area.positives + area.negatives == truth.size
 
 
+@pytest.mark.parametrize("values", [[0] * 15 + [6] * 5, [0, 1] * 10, [6, -6] * 10, [3, -6, 1, 0] * 25])
+def test_one_detectable_difference_never_below_the_plan(values: list[int]) -> None:
+    sample = Lattice(np.array(values), 6)
+    found, planned = power.detectable_difference(sample), power.detectable(len(values))
+    assert found.difference is not None
+    assert planned.difference is not None
+    observed = power.spread(sample)
+    assert observed is not None
+    if observed <= power.ASSUMED_SPREAD:
+        assert found == planned
+    else:
+        assert found.difference > planned.difference
+
+
+@pytest.mark.parametrize("values", [[], [3], [0] * 20, [0] * 19 + [6], [1, 0] * 5])
+def test_a_flagged_comparison_names_no_detectable_difference(values: list[int]) -> None:
+    found = power.detectable_difference(Lattice(np.array(values, dtype=np.int64), 6))
+    assert (found.difference, found.attainable) == (None, False)
+    assert found.reason
+
+
 def test_area_interval_has_the_width_of_mann_whitney() -> None:
     rng = np.random.default_rng(2)
     scores = rng.normal(size=400)

@@ -14,6 +14,7 @@ from scipy.optimize import brentq
 from scipy.special import stdtrit
 
 from qfr.stats.lattice import Lattice
+from qfr.stats.reliability import doubt
 
 #: Standard deviation of paired differences when none was observed: the middle of what the reconstructed
 #: published tables show for the full pipeline (0.24 to 0.53).
@@ -129,6 +130,32 @@ def detectable(n: int, spread: float = ASSUMED_SPREAD, alpha: float = 0.05, powe
     attainable = difference <= 1
     remark = None if attainable else "larger than 100 points: not attainable with these tasks"
     return Detectable(difference, n, spread, alpha, power, attainable, remark)
+
+
+def detectable_difference(differences: Lattice, alpha: float = 0.05, power: float = 0.8) -> Detectable:
+    """Return the smallest true difference that a comparison of these tasks detects: the one for words.
+
+    The spread is the observed one, but at least `ASSUMED_SPREAD`: tasks that happen to agree do not promise
+    that a small difference would have been found. So a plan of n tasks and a result of n tasks name the same
+    number, or the result a larger one.
+
+    Parameters
+    ----------
+    differences : Lattice
+        One paired difference per task.
+    alpha, power : float
+
+    Returns
+    -------
+    Detectable
+        The difference is None, with the reason, where the interval of these tasks is flagged.
+    """
+    n, observed = len(differences), spread(differences)
+    used = max(ASSUMED_SPREAD, observed or 0.0)
+    flag = doubt([differences.numerators]) if n else "no task"
+    if flag is not None:
+        return Detectable(None, n, used, alpha, power, False, flag)
+    return detectable(n, used, alpha, power)
 
 
 def tasks_needed(
