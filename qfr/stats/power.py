@@ -2,7 +2,7 @@
 
 Paired differences of rates, tested by a two-sided paired t test: its power is a noncentral t probability,
 exact for normal differences and close for means of lattice values from about twenty tasks on. The exact
-tests of `exact` are a little less powerful when most tasks tie; `untied_needed` gives their hard floor.
+tests of `exact` are a little less powerful when most tasks tie; their results carry the smallest p.
 """
 
 from __future__ import annotations
@@ -188,16 +188,6 @@ def tasks_needed(
         else:
             low = middle + 1
     return TasksNeeded(low, difference, spread, alpha, power, None)
-
-
-def untied_needed(alpha: float = 0.05) -> int:
-    """Return how many untied tasks, all pointing one way, the sign and sign-flip tests need to reach alpha.
-
-    Six at 0.05: with five untied tasks the smallest p is 0.0625.
-    """
-    _check(alpha, 0.5)
-    count = max(1, math.floor(1 - math.log2(alpha)))
-    return count if 2.0 ** (1 - count) <= alpha else count + 1
 
 
 def _check(alpha: float, power: float) -> None:
