@@ -272,9 +272,16 @@ def grid() -> FloatArray:
     return np.array(rows) / GRID
 
 
-# How many supports each of `SUPPORTS` stands for, and how many populations there are.
-MIRRORED = np.array([1 if one == tuple(-value for value in one[::-1]) else 2 for one in SUPPORTS])
-POPULATIONS = int(MIRRORED.sum()) * len(grid())
+def grid_weights() -> FloatArray:
+    """How often each population counts, shape (n_supports, n_populations): once over all supports together.
+
+    Two values stand in several supports, and a support that differs from its mirror image stands for both.
+    """
+    others = len(GRID_VALUES)
+    shared = np.array([0, comb(others - 1, 2), others - 2, 1])
+    once = 1 / shared[(grid() > 0).sum(axis=1)]
+    twice = np.array([1 if one == tuple(-value for value in one[::-1]) else 2 for one in SUPPORTS])
+    return np.outer(twice, once)
 
 
 def compositions(n: int) -> IntArray:
@@ -309,6 +316,7 @@ def grid_coverages(support: tuple[int, ...], n: int) -> dict[str, FloatArray]:
 
 def grid_rows() -> Iterator[list[str]]:
     """Per number of tasks and way: populations with at least 93 %, the smallest coverage, and where."""
+    weights = grid_weights()
     for n in GRID_SIZES:
         everything = [grid_coverages(support, n) for support in SUPPORTS]
         for name in WAYS:
@@ -316,12 +324,14 @@ def grid_rows() -> Iterator[list[str]]:
             at = int(values.argmin())
             support, chances = SUPPORTS[at // len(grid())], grid()[at % len(grid())]
             where = ", ".join(f"{100 * c:g} % {v:+d}/6" for v, c in zip(support, chances, strict=True))
-            share = 100 * float(np.repeat(MIRRORED, len(grid())) @ (values >= 0.93)) / POPULATIONS
+            share = 100 * float(weights.ravel() @ (values >= 0.93)) / float(weights.sum())
             yield [str(n), name, f"{share:.1f}", f"{100 * values[at]:.1f}", where]
 
 
 def cell(coverage: Coverage) -> str:
-    """Format `all / not flagged (share not flagged)`, in per cent."""
+    """Format `all / not flagged (share not flagged)`, in per cent; one number where nothing is flagged."""
+    if coverage.unflagged == 1:
+        return f"{100 * coverage.covered:.1f}"
     if not coverage.unflagged:
         return f"{100 * coverage.covered:.1f} / – (0)"
     unflagged = f"{100 * coverage.covered_unflagged:.1f} ({100 * coverage.unflagged:.0f})"
@@ -361,7 +371,7 @@ def main() -> None:
     rng = np.random.default_rng(asked.seed)
     if asked.grid:
         head = ["tasks", "interval", "populations with at least 93 %", "smallest coverage", "where"]
-        print_table(f"Exact, {POPULATIONS:,} populations", head, list(grid_rows()))
+        print_table(f"Exact, {grid_weights().sum():,.0f} populations", head, list(grid_rows()))
         return
     print_paired(asked.repeats, rng)
     way = (Options(), rng)

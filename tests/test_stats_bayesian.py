@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
 
+from benchmarks.coverage import GRID_VALUES, grid, grid_coverages, grid_weights
 from qfr.errors import TableError
 from qfr.stats.bayesian import Way, interval, joint
 from qfr.stats.dirichlet import chance_at_most, quantile
@@ -142,3 +145,27 @@ def test_joint_without_a_task_on_a_side_and_with_bad_rates() -> None:
         joint((np.array([np.nan, 0.5, 1.0]), rates), (all_of_them, all_of_them), rng=rng)
     with pytest.raises(TableError, match="different tasks"):
         joint((rates, rates[:2]), (all_of_them, all_of_them), rng=rng)
+
+
+# ------------------------------------------------------------------ coverage, exactly
+
+
+def test_rare_whole_losses_and_small_gains() -> None:
+    """Every sample of nine tasks, weighed: a percentile interval does not know what was not seen."""
+    found = grid_coverages((-6, 0, 1), 9)
+    chances = grid()
+    at = int(np.flatnonzero((chances == [0.05, 0.0, 0.95]).all(axis=1))[0])
+    assert found["percentile"][at] < 0.5
+    assert found["expanded"][at] < 0.5
+    assert found["bayesian"][at] > 0.93
+    assert found["bayesian"].min() > 0.85
+    assert np.mean(found["bayesian"] >= 0.93) > 0.9
+
+
+def test_the_grid_counts_every_population_once() -> None:
+    whole_grid = {
+        tuple(sorted((value, round(chance, 6)) for value, chance in zip(support, row, strict=True) if chance))
+        for support in combinations(GRID_VALUES, 3)
+        for row in grid()
+    }
+    assert grid_weights().sum() == pytest.approx(len(whole_grid))
