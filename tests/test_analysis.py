@@ -337,6 +337,13 @@ def test_difference_of_differences() -> None:
     p4 = make_table([1, 2], sites, prompt="P4"), make_table([2, 2], sites, quant="Q4_K_M", prompt="P4")
     assert interaction(p0, p4).points == pytest.approx(100 * (0.5 - (-0.5)))
     assert interaction(p0, p4, Target.full).points == pytest.approx(100 * ((0.5 + 1) / 2 - (-0.5 + 0) / 2))
+    high, low = make_table([2, 2], sites), make_table([0, 0], sites, quant="Q4_K_M")
+    turned = make_table([0, 0], sites, prompt="P4"), make_table([2, 2], sites, quant="Q4_K_M", prompt="P4")
+    largest = interaction((high, low), turned)
+    assert (largest.points, largest.difference.degenerate) == (200.0, True)
+    assert largest.bayesian.low is not None
+    assert (largest.bayesian.value, largest.bayesian.high) == (2.0, 2.0)
+    assert -1 < largest.bayesian.low < 1.5
     with pytest.raises(TableError, match="use matched or full"):
         interaction(p0, p4, Target.own)
 
@@ -474,8 +481,8 @@ def test_points_lie_within_their_bounds_and_splits_add_up(given_cells: tuple[Tas
         split = contrast.decomposition
         if split is not None:
             assert split.shared + split.only_a + split.only_b == pytest.approx(contrast.points, abs=1e-6)
-            if split.screening is not None and split.recovery is not None:
-                assert split.screening + split.recovery == pytest.approx(contrast.points, abs=1e-6)
+            if split.screening is not None and split.own_rates is not None:
+                assert split.screening + split.own_rates == pytest.approx(contrast.points, abs=1e-6)
         if contrast.target == Target.full and contrast.bounds is not None:
             assert contrast.bounds.low - 1e-6 <= contrast.points <= contrast.bounds.high + 1e-6
 

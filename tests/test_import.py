@@ -278,9 +278,10 @@ def test_novelty_counts_new_signatures(files: tuple[Path, Path]) -> None:
     everything, names = compared(files).novelty
     # entity, arguments and tool_name in A; entity, arguments and policy in B.
     assert (everything.reference_events, everything.other_events) == (4, 7)
-    assert everything.novel_events == 1
-    assert everything.novel_share.value == pytest.approx(1 / 7)
-    assert everything.expected_share == pytest.approx(2 / 4)
+    assert everything.novel_occurrences == 1
+    assert everything.novel_share.value == pytest.approx(1 / 6)
+    # Each of A's three signatures stands in one task alone.
+    assert everything.expected_share == 1.0
     assert (names.channel, names.other_events) == ("tool_name", 0)
 
 
@@ -323,7 +324,7 @@ def test_contrast_on_the_terminal(files: tuple[Path, Path], capsys: pytest.Captu
         "Count ratio: events, whatever the number of calls. Rate ratio: events per call of the agent." in out
     )
     assert "S(K), at most K failing calls (both sides)" in out
-    assert "novelty, failing calls: 1 of 7 of B have a signature that A does not" in out
+    assert "novelty, failing calls: 1 of 6 signatures of B (once per episode) are not among A's" in out
 
 
 def test_a_log_without_scored_simulations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,12 +82,14 @@ class Together:
     target: str
     context: str
     critical: float | None
-    # Half-width in standard errors.
+    # Quantile of the largest deviation in standard errors, before the correction for few tasks.
     resamples: int
     prompts: tuple[str, ...]
     points: tuple[float | None, ...]
     lows: tuple[float | None, ...]
     highs: tuple[float | None, ...]
+    reasons: tuple[str | None, ...]
+    # Per prompt, why its interval is none, degenerate or not to be relied on; None = reliable.
 
 
 def selector(given: Mapping[str, str]) -> Selector:
@@ -183,6 +185,7 @@ def _together(members: list[Pair], target: Target, way: tuple[int, int]) -> Toge
         points=tuple(points(one.value) for one in found),
         lows=tuple(points(one.low) for one in found),
         highs=tuple(points(one.high) for one in found),
+        reasons=tuple(one.reason for one in found),
     )
 
 

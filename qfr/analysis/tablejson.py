@@ -167,7 +167,7 @@ def _contrast(contrast: Contrast, adjusted: AdjustedContrast | None) -> _Plain:
         "only_a_points": split.only_a if split else None,
         "only_b_points": split.only_b if split else None,
         "screening_points": split.screening if split else None,
-        "recovery_points": split.recovery if split else None,
+        "own_rates_points": split.own_rates if split else None,
     }
 
 
