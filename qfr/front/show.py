@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -13,10 +16,21 @@ from qfr.front.plan import Plan, PlannedCell
 _WIDTH = 120
 
 
+class _Console(Console):
+    """Goes on when its reader is gone (`python run.py … | head`), where Rich would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Write to nowhere from now on, whoever writes."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, (sys.stderr if self.stderr else sys.stdout).fileno())
+        os.close(nowhere)
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console that neither breaks lines in a pipe nor invents colours or emoji."""
-    found = Console(stderr=stderr, highlight=False, emoji=False)
-    return found if found.is_terminal else Console(stderr=stderr, highlight=False, emoji=False, width=_WIDTH)
+    found = _Console(stderr=stderr, highlight=False, emoji=False)
+    return found if found.is_terminal else _Console(stderr=stderr, highlight=False, emoji=False, width=_WIDTH)
 
 
 def show_plan(plan: Plan, out: Console) -> None:

@@ -148,7 +148,7 @@ def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
             jobs = [job_of(walk, sweep) for walk in grid.walks]
             returned = run_jobs(jobs, launch, tracking, "" if found is None else found.id, say)
         outcomes = [one for one in returned if not isinstance(one, UserError)]
-        EXIT_CODE.set(close_sweep(sweep, cells, outcomes))
+        EXIT_CODE.set(close_sweep(sweep, cells, outcomes, broken=len(outcomes) < len(returned)))
         parts = [one.spent for one in outcomes if isinstance(one, JobOutcome)]
         say(time_line([*parts, SPENT.take()], SPENT.wall))
     except KeyboardInterrupt:
