@@ -16,7 +16,7 @@ from omegaconf.errors import (
 
 from qfr.config import CellConfig
 from qfr.errors import ConfigError, did_you_mean
-from qfr.front.schema import is_switch, type_words, unknown_key
+from qfr.front.schema import holds_text, is_switch, type_words, unknown_key
 
 
 def to_cell(cfg: DictConfig) -> CellConfig:
@@ -39,7 +39,7 @@ def to_cell(cfg: DictConfig) -> CellConfig:
         own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
         plain = OmegaConf.to_container(own, resolve=True)
         merged = OmegaConf.merge(OmegaConf.structured(CellConfig), plain)
-        _check_switches(plain)
+        _check_types(plain)
         cell = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         raise explain_value(error, cfg) from error
@@ -63,6 +63,8 @@ def explain_value(error: OmegaConfBaseException, cfg: DictConfig | None = None) 
         choices, words = _choices(first), type_words(key)
         near = did_you_mean(str(value), choices)
         wanted = f"use one of {', '.join(choices)}" if choices else f"use {words}"
+        if value is None and words == "a text":
+            wanted += f"; the word null needs both quotes: '{key}=\"null\"'"
         return ConfigError(
             f"{key}={_shown(value)} is not possible{near}", hint=wanted if words or choices else first
         )
@@ -84,10 +86,18 @@ def _shown(value: object) -> str:
     return "null" if value is None else repr(value)
 
 
-def _check_switches(plain: object) -> None:
-    """OmegaConf takes any number for true or false, and true for 1; we do not."""
+def _check_types(plain: object) -> None:
+    """OmegaConf takes any number for true or false, true for 1, and makes a text of any number; we do not."""
     for key, value in _leaves(plain, ""):
-        if is_switch(key) != isinstance(value, bool) and isinstance(value, bool | int | float):
+        if not isinstance(value, bool | int | float):
+            continue
+        if holds_text(key):
+            # YAML read 1e5, 007 or yes, and what was written is lost.
+            raise ConfigError(
+                f"{key} is a text, and YAML reads {_shown(value)} there",
+                hint=f'quotes keep what is written: {key.rpartition(".")[2]}: "…"',
+            )
+        if is_switch(key) != isinstance(value, bool):
             raise ConfigError(
                 f"{key}={value!r} is not possible", hint=f"use {type_words(key) or 'another type'}"
             )
@@ -97,5 +107,8 @@ def _leaves(node: object, key: str) -> Iterator[tuple[str, object]]:
     if isinstance(node, dict):
         for name, value in node.items():
             yield from _leaves(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(node, list):
+        # Numbers of devices are numbers in any spelling: engine.gpus: [0, 1].
+        yield from ((key, item) for item in node if isinstance(item, bool | float))
     else:
         yield key, node
