@@ -153,7 +153,9 @@ LEAVES = [key for key, kind in key_types().items() if not dataclasses.is_datacla
 @pytest.fixture(scope="module")
 def derived(composer: Any) -> CellConfig:
     """A cell whose preset is derived from an unpinned file: repository, revision and imatrix all count."""
-    cell: CellConfig = composer("quant=q3_k_m", "prompt=P0", "engine=llama_cpp")
+    cell: CellConfig = composer(
+        "model=smollm2", "suite=orders20", "quant=q3_k_m", "prompt=P0", "engine=llama_cpp"
+    )
     files = {"Q4_1": FileConfig("a.gguf", None, None), "F16": FileConfig("f.gguf", None, None)}
     model = dataclasses.replace(cell.model, files=files, repo_id="o/r", revision="r")
     return dataclasses.replace(cell, model=model)

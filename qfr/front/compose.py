@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -14,8 +15,9 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from qfr.config import CellConfig
+from qfr.config import CellConfig, EngineKind
 from qfr.errors import ConfigError, did_you_mean
+from qfr.front.naming import name_of_model
 from qfr.front.schema import holds_text, is_switch, type_words, unknown_key
 
 
@@ -38,6 +40,8 @@ def to_cell(cfg: DictConfig) -> CellConfig:
     try:
         own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
         plain = OmegaConf.to_container(own, resolve=True)
+        assert isinstance(plain, dict)
+        _name_model(plain)
         merged = OmegaConf.merge(OmegaConf.structured(CellConfig), plain)
         _check_types(plain)
         cell = OmegaConf.to_object(merged)
@@ -45,6 +49,16 @@ def to_cell(cfg: DictConfig) -> CellConfig:
         raise explain_value(error, cfg) from error
     assert isinstance(cell, CellConfig)
     return cell
+
+
+def _name_model(plain: dict[Any, Any]) -> None:
+    """Name a model that has no name."""
+    model, engine = plain.get("model"), plain.get("engine")
+    if not isinstance(model, dict) or model.get("name") is not None:
+        return
+    server = engine.get("server") if isinstance(engine, dict) else None
+    served = isinstance(server, dict) and isinstance(engine, dict) and engine.get("kind") == EngineKind.openai
+    model["name"] = name_of_model(model, server.get("model") if served and isinstance(server, dict) else None)
 
 
 def explain_value(error: OmegaConfBaseException, cfg: DictConfig | None = None) -> ConfigError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -58,14 +59,21 @@ def hours_lines(grid: Grid, held: Mapping[str, str], tracking: TrackingConfig) -
         lines.append(f"Expected time, one walk after the other: at most about {_span(total)} ({rests}).")
     unknown = [one for one in found if one.seconds is None]
     if unknown:
-        first, engine = unknown[0].name.split(), grid.cells[0].config.engine
-        settings = f" engine.n_threads={engine.n_threads}"
-        settings += f" engine.streams={engine.streams}" if engine.streams > 1 else ""
         lines.append(
             f"No time known for {', '.join(one.name for one in unknown)}: "
-            f"qfr doctor --speed model={first[0]} quant={first[1]}{settings} measures it in ten seconds."
+            f"qfr doctor --speed {_overrides(grid, unknown[0].name)} measures it in ten seconds."
         )
     return lines
+
+
+def _overrides(grid: Grid, name: str) -> str:
+    """What to type for a model at a preset, as the grid's own command line has it."""
+    cell = next(one for one in grid.cells if one.name.startswith(f"{name} "))
+    chosen = [text for text in cell.overrides if text.startswith(("model", "quant", "engine"))]
+    engine = cell.config.engine
+    threads = f"engine.n_threads={engine.n_threads}"
+    more = [threads, *([f"engine.streams={engine.streams}"] if engine.streams > 1 else [])]
+    return shlex.join([*chosen, *(text for text in more if text.partition("=")[0] + "=" not in str(chosen))])
 
 
 def expected(

@@ -90,16 +90,18 @@ def is_map(key: str) -> bool:
     return get_origin(key_types().get(key)) is dict
 
 
-def holds_text(key: str) -> bool:
-    """Whether a key holds texts: one, none, a list or a map of them."""
+def is_text(key: str) -> bool:
+    """Whether a key holds one text (or null)."""
     return _is_text(kind_of(key))
 
 
+def holds_text(key: str) -> bool:
+    """Whether a key holds texts: one, or a list or a map of them."""
+    kind = kind_of(key)
+    while get_origin(kind) in (list, dict):
+        kind = get_args(kind)[-1]
+    return _is_text(kind)
+
+
 def _is_text(kind: Any) -> bool:
-    if isinstance(kind, UnionType):
-        return all(part is type(None) or _is_text(part) for part in get_args(kind))
-    if get_origin(kind) is list:
-        return _is_text(get_args(kind)[0])
-    if get_origin(kind) is dict:
-        return _is_text(get_args(kind)[1])
-    return kind is str
+    return kind is str or (isinstance(kind, UnionType) and set(get_args(kind)) == {str, type(None)})

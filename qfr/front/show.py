@@ -101,7 +101,11 @@ def _files(plan: Plan) -> Table:
 
 def _notes(plan: Plan) -> list[str]:
     lines = [escape(line) for line in note_lines(plan)]
-    lines += [f"[red]{escape(str(file.problem))}[/red]" for file in plan.files if file.problem is not None]
+    lines += [
+        f"[red]{escape(str(file.problem))}[/red]"
+        for file in plan.files
+        if file.problem is not None and file.presence is Presence.missing
+    ]
     for power in plan.powers:
         found = power.detectable
         if found.difference is None:

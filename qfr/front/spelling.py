@@ -14,7 +14,7 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from qfr.front.schema import holds_text, is_group, is_map
+from qfr.front.schema import holds_text, is_group, is_map, is_text
 
 # Quoted texts, escapes and interpolations are taken whole; brackets, commas and colons one by one.
 _PIECES = re.compile(
@@ -62,7 +62,8 @@ def _argument(argument: str, choices: Choices) -> str:
         key = f"++{bare}"
     if is_group(bare) or bare == "experiment":
         return f"{key}={_each_value(value, lambda text: _choice(text, choices(bare)))}"
-    return f"{key}={_each_value(value, _as_text)}" if holds_text(bare) else f"{key}={value}"
+    meant = holds_text(bare) and (is_text(bare) or value.lstrip().startswith(("[", "{")))
+    return f"{key}={_each_value(value, _as_text) if meant else value}"
 
 
 def _choice(text: str, names: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from qfr.front.grid import Grid, Point, Walk, build_grid, name_of, together, wit
 from qfr.front.hours import hours_lines
 from qfr.front.load import Workers, load_lines
 from qfr.front.outcomes import JobOutcome
-from qfr.front.plan import make_plan
+from qfr.front.plan import make_plan, refuse_unusable
 from qfr.front.prompt_notes import prompt_lines
 from qfr.front.registered import Under, carry, check_grid, find_record
 from qfr.front.shared_store import check_store, store_notes
@@ -99,11 +99,13 @@ def run_sweep(
     tracking = grid.cells[0].config.tracking
     if mode is Mode.plan:
         held, store = _held(tracking, grid, grid.cells[0].config.registration.use)
-        show_plan(make_plan(grid, held, store), console())
+        plan = make_plan(grid, held, store)
+        show_plan(plan, console())
         more = [*load_lines(grid, workers, os.cpu_count()), *store_notes(tracking, workers)]
         more += hours_lines(grid, held, tracking)
         for line in [*prompt_lines(grid.cells), *more]:
             console().print(line, markup=False, soft_wrap=True)
+        refuse_unusable(plan)
         return ()
     if mode is Mode.register:
         from qfr.front.registering import register_grid
