@@ -58,8 +58,8 @@ def look(model: ModelConfig, quant: QuantConfig) -> Located:
     Raises
     ------
     ModelFileError
-        The preset is neither published nor derivable; a given path is missing or no usable GGUF; the source of
-        a derived preset cannot serve.
+        The preset is neither published nor derivable; a given path is missing or no usable GGUF; what the
+        preset is derived from cannot serve.
     """
     wanted = _wanted(model, quant.preset)
     if isinstance(wanted.file, Path):

@@ -16,6 +16,7 @@ from qfr.errors import TrackingError
 from qfr.front.checks import tasks_of
 from qfr.front.grid import Grid, Walk
 from qfr.front.plan import FINISHED
+from qfr.front.progress import span
 from qfr.front.speed import Measured, remembered
 from qfr.records import FaultKind
 from qfr.world.base import sites
@@ -55,8 +56,8 @@ def hours_lines(grid: Grid, held: Mapping[str, str], tracking: TrackingConfig) -
     lines = []
     if known:
         total = sum(one.seconds for one in known if one.seconds is not None)
-        rests = "; ".join(f"{one.name}: {_span(one.seconds or 0.0)} by {one.basis}" for one in known)
-        lines.append(f"Expected time, one walk after the other: at most about {_span(total)} ({rests}).")
+        rests = "; ".join(f"{one.name}: {span(one.seconds or 0.0)} by {one.basis}" for one in known)
+        lines.append(f"Expected time, one walk after the other: at most about {span(total)} ({rests}).")
     unknown = [one for one in found if one.seconds is None]
     if unknown:
         lines.append(
@@ -165,9 +166,3 @@ def _times(tracking: TrackingConfig, root: Path) -> Times:
 
     store = peek_store(tracking.uri, root, tracking.experiment)
     return (lambda model, quant: ()) if store is None else partial(walk_times, store)
-
-
-def _span(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

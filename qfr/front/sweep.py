@@ -22,10 +22,11 @@ from qfr.front.hours import hours_lines
 from qfr.front.load import Workers, load_lines
 from qfr.front.outcomes import JobOutcome
 from qfr.front.plan import make_plan, refuse_unusable
+from qfr.front.progress import announce
 from qfr.front.prompt_notes import prompt_lines
 from qfr.front.registered import Under, carry, check_grid, find_record
 from qfr.front.shared_store import check_store, store_notes
-from qfr.front.show import console, head_line, note_lines, show_plan
+from qfr.front.show import console, head_line, note_lines, show_plan, skipped_lines
 from qfr.front.spent import SPENT, time_line
 
 if TYPE_CHECKING:
@@ -148,8 +149,11 @@ def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
     try:
         with Heartbeat(store, [run_id], who):
             jobs = [job_of(walk, sweep) for walk in grid.walks]
+            announce(len(jobs))
             returned = run_jobs(jobs, launch, tracking, "" if found is None else found.id, say)
         outcomes = [one for one in returned if not isinstance(one, UserError)]
+        for line in skipped_lines(outcomes):
+            say(line)
         EXIT_CODE.set(close_sweep(sweep, cells, outcomes))
         parts = [one.spent for one in outcomes if isinstance(one, JobOutcome)]
         say(time_line([*parts, SPENT.take()], SPENT.wall))
