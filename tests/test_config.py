@@ -73,7 +73,11 @@ def test_conf_is_data_only(path: Path) -> None:
     assert "_target_" not in text
     # Interpolation only where Hydra's own folders and help are named; comments may show some to type.
     found = re.findall(r"\$\{[^}]*\}", re.sub(r"(?m)^#.*$", "", text))
-    assert found == ([] if path.name != "config.yaml" else ["${sweep}", *[f for f in found if "hydra." in f]])
+    assert found == (
+        []
+        if path.name != "config.yaml"
+        else ["${tracking.root}", "${sweep}", *[f for f in found if "hydra." in f]]
+    )
 
 
 @pytest.mark.parametrize("name", ["P0", "P1", "P2", "P3", "P4"])

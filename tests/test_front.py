@@ -103,9 +103,9 @@ def test_a_sweep_launches_one_job_per_clean_pass(stub: Stub, tmp_path: Path) -> 
     assert [cell.fault.kind for cell in cells[:3]] == [FaultKind.ep, FaultKind.none, FaultKind.et]
     assert len(cells) == 12
     # One folder per sweep; the working folder stays.
-    assert sorted(path.name for path in (tmp_path / "multirun" / sweep).iterdir() if path.is_dir()) == list(
-        "0123"
-    )
+    assert sorted(
+        path.name for path in (tmp_path / "mlruns" / "multirun" / sweep).iterdir() if path.is_dir()
+    ) == list("0123")
     assert Path.cwd() == tmp_path
 
 
@@ -122,7 +122,7 @@ def test_sweeps_of_one_second_have_folders_of_their_own(stub: Stub, tmp_path: Pa
     for _ in range(2):
         assert main(["experiment=smoke", "quant=q8_0", "prompt=P0", "fault=none"]) == 0
     assert stub.jobs[0].walk == []
-    assert len(list((tmp_path / "multirun").iterdir())) == 2
+    assert len(list((tmp_path / "mlruns" / "multirun").iterdir())) == 2
 
 
 def test_one_cell_needs_no_m(stub: Stub) -> None:

@@ -129,7 +129,7 @@ def _failures(
         why = (
             outcome.reason.partition("\n")[0]
             if outcome
-            else "its job did not come back (see its log under multirun/)"
+            else "its job did not come back (see its log under multirun/ in tracking.root)"
         )
         table.add_row(one.name, state or status.get(one.design_id, "never started").lower(), why)
     return table

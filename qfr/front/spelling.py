@@ -14,6 +14,7 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from qfr.front.arguments import hydra_quote
 from qfr.front.schema import holds_text, is_group, is_map, is_text
 
 # Quoted texts, escapes and interpolations are taken whole; brackets, commas and colons one by one.
@@ -62,6 +63,9 @@ def _argument(argument: str, choices: Choices) -> str:
         key = f"++{bare}"
     if is_group(bare) or bare == "experiment":
         return f"{key}={_each_value(value, lambda text: _choice(text, choices(bare)))}"
+    if bare == "tracking.root" and value.startswith("~/"):
+        # A shell expands it only where a word begins.
+        return f"{key}={hydra_quote(str(Path(value).expanduser()))}"
     meant = holds_text(bare) and (is_text(bare) or value.lstrip().startswith(("[", "{")))
     return f"{key}={_each_value(value, _as_text) if meant else value}"
 
