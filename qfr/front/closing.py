@@ -70,7 +70,9 @@ def close_sweep(sweep: str, cells: Sequence[CellConfig], outcomes: Sequence[obje
             report_sweep(store, ReportRequest.of(cells[0], sweep), out)
     except QfrError as error:
         # The runs are safe; a report can be made again at any time.
-        out.print(f"no report: {error}", markup=False, soft_wrap=True)
+        # With no cell finished, the table above says what to do.
+        told = error.what if len(lacking) == len(wanted) else error
+        out.print(f"no report: {told}", markup=False, soft_wrap=True)
         if not some_shards([one.design_id for one in wanted]):
             lacking = list(wanted)
     try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -42,6 +44,7 @@ def to_cell(cfg: DictConfig) -> CellConfig:
         plain = OmegaConf.to_container(own, resolve=True)
         assert isinstance(plain, dict)
         _name_model(plain)
+        _find_prompt(plain, cfg)
         merged = OmegaConf.merge(OmegaConf.structured(CellConfig), plain)
         _check_types(plain)
         cell = OmegaConf.to_object(merged)
@@ -59,6 +62,23 @@ def _name_model(plain: dict[Any, Any]) -> None:
     server = engine.get("server") if isinstance(engine, dict) else None
     served = isinstance(server, dict) and isinstance(engine, dict) and engine.get("kind") == EngineKind.openai
     model["name"] = name_of_model(model, server.get("model") if served and isinstance(server, dict) else None)
+
+
+def _find_prompt(plain: dict[Any, Any], cfg: DictConfig) -> None:
+    """A prompt's text may lie beside the YAML file that names it, in a folder of the user's own."""
+    prompt, hydra = plain.get("prompt"), cfg.get("hydra")
+    if not isinstance(prompt, dict) or not isinstance(prompt.get("file"), str):
+        return
+    runtime = HydraConfig.get().runtime if hydra is None and HydraConfig.initialized() else None
+    runtime = hydra.runtime if hydra is not None else runtime
+    sources = (
+        [] if runtime is None else [str(one.path) for one in runtime.config_sources if one.schema == "file"]
+    )
+    for folder in sources:
+        beside = Path(folder) / "prompt" / prompt["file"]
+        if beside.is_file() and not Path(prompt["file"]).is_absolute():
+            prompt["file"] = str(beside)
+            return
 
 
 def explain_value(error: OmegaConfBaseException, cfg: DictConfig | None = None) -> ConfigError:

@@ -30,9 +30,9 @@ def announce(walks: int) -> None:
 
 
 def place() -> str:
-    """`walk 3 of 25`, inside a job whose sweep has announced it; else empty."""
+    """`walk 3 of 25`, inside a job whose sweep has announced several; else empty."""
     walks = os.environ.get(_WALKS, "")
-    if not walks.isdigit() or not HydraConfig.initialized():
+    if not walks.isdigit() or int(walks) < 2 or not HydraConfig.initialized():
         return ""
     number = int(HydraConfig.get().job.num) + 1
     # A walk that others played first is launched again, under a number of its own.
