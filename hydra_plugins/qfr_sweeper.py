@@ -46,6 +46,7 @@ class QfrSweeper(basic_sweeper.BasicSweeper):
         from qfr.front.load import workers_of
         from qfr.front.secrets import hide_in
         from qfr.front.sources import ReadOnce
+        from qfr.front.spelling import replacing, respell
 
         assert self.config is not None
         assert self.hydra_context is not None
@@ -57,9 +58,10 @@ class QfrSweeper(basic_sweeper.BasicSweeper):
         with open_dict(self.config):
             self.config.sweep = sweep
             arguments = [*arguments, *hide_in(self.config)]
-        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
+        own = respell(self._parse_config(), loader.get_group_options)
+        overrides = parser.parse_overrides([*own, *arguments])
         check_overrides(overrides)
-        product = self.split_arguments(in_job_order(overrides), None)[0]
+        product = [replacing(one) for one in self.split_arguments(in_job_order(overrides), None)[0]]
         points = [front.point_of(loader.load_sweep_config(self.config, point), point) for point in product]
         failed: list[JobReturn] = []
         broken: list[BaseException] = []

@@ -67,11 +67,12 @@ PRESET_BITS: dict[str, float] = {
     "MXFP4_MOE": 4.5, "IQ4_XS": 4.32, "Q3_K_L": 4.3, "Q3_K_M": 4.0, "IQ3_M": 3.76, "Q3_K_S": 3.64,
     "IQ3_S": 3.66, "IQ3_XS": 3.5, "IQ3_XXS": 3.25, "Q2_K": 3.16, "Q2_K_S": 2.97, "IQ2_M": 2.93,
     "IQ2_S": 2.74, "IQ2_XS": 2.59, "IQ2_XXS": 2.38, "TQ2_0": 2.06, "IQ1_M": 2.15, "IQ1_S": 2.0, "TQ1_0": 1.69,
+    "NVFP4": 4.5, "Q2_0": 2.25, "Q1_0": 1.13,
 }  # fmt: skip
 
 # Formats that servers run and llama.cpp does not make, with nominal bits per weight: they order levels.
 SERVED_BITS: dict[str, float] = {
-    "FP8": 8.0, "INT8": 8.0, "W8A8": 8.0, "NVFP4": 4.5, "AWQ": 4.25, "GPTQ": 4.25, "MXFP4": 4.25, "NF4": 4.13,
+    "FP8": 8.0, "INT8": 8.0, "W8A8": 8.0, "AWQ": 4.25, "GPTQ": 4.25, "MXFP4": 4.25, "NF4": 4.13,
 }  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")

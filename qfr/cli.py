@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
+from types import ModuleType
 from typing import NoReturn
 
 import qfr
@@ -32,6 +33,7 @@ COMMANDS = {
     "import": "a packed sweep, or logs of tau2-bench and tau-bench, into MLflow",
     "dictionary": "what every field of the logs and every column of the tables means",
     "doctor": "versions, build, GPU, disk, store and model files on one screen",
+    "completion": "a script that completes commands and options in bash or zsh",
     "quantize": "derive a preset from a GGUF, or compare two GGUF files tensor by tensor",
 }
 _QUESTION = "which GGUF preset can be deployed as a tool-using agent, and how sure is that?"
@@ -68,10 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USER_ERROR
     # Before anything imports MLflow.
     settle()
-    # A command that is a word of Python lives in a module with an underscore behind its name.
-    command = import_module(f"qfr.commands.{name}_" if iskeyword(name) else f"qfr.commands.{name}")
-    parser = _Parser(prog=f"qfr {name}", description=command.__doc__, formatter_class=_Format)
-    command.add_arguments(parser)
+    command, parser = load_command(name)
     try:
         return int(command.run(parser.parse_args(arguments[1:])))
     except QfrError as error:
@@ -91,8 +90,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USER_ERROR
 
 
+def load_command(name: str) -> tuple[ModuleType, argparse.ArgumentParser]:
+    """A command's module and its parser."""
+    # A command that is a word of Python lives in a module with an underscore behind its name.
+    command = import_module(f"qfr.commands.{name}_" if iskeyword(name) else f"qfr.commands.{name}")
+    parser = _Parser(prog=f"qfr {name}", description=command.__doc__, formatter_class=_Format)
+    command.add_arguments(parser)
+    return command, parser
+
+
 class _Format(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keeps the line breaks of a command's own text and shows defaults."""
+    """Keeps the line breaks of a command's own text and shows defaults that say something."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.required or action.default in (None, False, "", [], ()):
+            return action.help
+        return super()._get_help_string(action)
 
 
 def _help() -> str:

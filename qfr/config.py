@@ -57,7 +57,7 @@ class ModelConfig:
     """Where a model's GGUF files come from. Looked up in the order of the fields."""
 
     name: str = identity()
-    # Short name in tables.
+    # Short name in tables; the front door names it after its file when it is not given.
     path: str | None = identity()
     # A GGUF of exactly the asked preset; wins over everything else.
     base: str | None = identity()
@@ -79,6 +79,8 @@ class ModelConfig:
     reference_agent: bool = aside()
     # A small agent of our own, sensitive by design and never evidence about another model.
     license: str | None = aside()
+    suite: str | None = aside()
+    # The suite that it was made for; null = none in particular.
 
     def __post_init__(self) -> None:
         check_name("model.name", self.name)

@@ -71,6 +71,7 @@ def model_config(**changes: Any) -> ModelConfig:
         allow_requantize=False,
         reference_agent=False,
         license=None,
+        suite=None,
     )
     return replace(nothing, **changes)
 

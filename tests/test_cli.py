@@ -158,3 +158,28 @@ def test_screen_ranks_tasks_and_tests_the_ranking(store: Store, capsys: pytest.C
     assert "premature_give_up" in told
     assert "untested here" in told
     assert main(["screen", "--root", str(store.root), "--reference", "q4_k_m"]) == 2
+
+
+def test_the_completion_script_completes_commands_options_and_choices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion"]) == 0
+    script = tmp_path / "qfr.bash"
+    script.write_text(capsys.readouterr().out)
+
+    def completed(*words: str) -> list[str]:
+        typed = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
+        code = f'source {script}; {typed}; _qfr; echo "${{COMPREPLY[@]}}"'
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert completed("qfr", "com") == ["compare", "completion"]
+    assert completed("qfr", "verify", "--oth") == ["--other-code"]
+    assert completed("qfr", "contrast", "--method", "m") == ["montecarlo"]
+
+
+def test_defaults_are_shown_where_they_say_something(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        assert "default: None" not in capsys.readouterr().out

@@ -73,7 +73,11 @@ def test_conf_is_data_only(path: Path) -> None:
     assert "_target_" not in text
     # Interpolation only where Hydra's own folders and help are named; comments may show some to type.
     found = re.findall(r"\$\{[^}]*\}", re.sub(r"(?m)^#.*$", "", text))
-    assert found == ([] if path.name != "config.yaml" else ["${sweep}", *[f for f in found if "hydra." in f]])
+    assert found == (
+        []
+        if path.name != "config.yaml"
+        else ["${tracking.root}", "${sweep}", *[f for f in found if "hydra." in f]]
+    )
 
 
 @pytest.mark.parametrize("name", ["P0", "P1", "P2", "P3", "P4"])
@@ -153,7 +157,9 @@ LEAVES = [key for key, kind in key_types().items() if not dataclasses.is_datacla
 @pytest.fixture(scope="module")
 def derived(composer: Any) -> CellConfig:
     """A cell whose preset is derived from an unpinned file: repository, revision and imatrix all count."""
-    cell: CellConfig = composer("quant=q3_k_m", "prompt=P0", "engine=llama_cpp")
+    cell: CellConfig = composer(
+        "model=smollm2", "suite=orders20", "quant=q3_k_m", "prompt=P0", "engine=llama_cpp"
+    )
     files = {"Q4_1": FileConfig("a.gguf", None, None), "F16": FileConfig("f.gguf", None, None)}
     model = dataclasses.replace(cell.model, files=files, repo_id="o/r", revision="r")
     return dataclasses.replace(cell, model=model)

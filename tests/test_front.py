@@ -103,9 +103,9 @@ def test_a_sweep_launches_one_job_per_clean_pass(stub: Stub, tmp_path: Path) -> 
     assert [cell.fault.kind for cell in cells[:3]] == [FaultKind.ep, FaultKind.none, FaultKind.et]
     assert len(cells) == 12
     # One folder per sweep; the working folder stays.
-    assert sorted(path.name for path in (tmp_path / "multirun" / sweep).iterdir() if path.is_dir()) == list(
-        "0123"
-    )
+    assert sorted(
+        path.name for path in (tmp_path / "mlruns" / "multirun" / sweep).iterdir() if path.is_dir()
+    ) == list("0123")
     assert Path.cwd() == tmp_path
 
 
@@ -122,7 +122,7 @@ def test_sweeps_of_one_second_have_folders_of_their_own(stub: Stub, tmp_path: Pa
     for _ in range(2):
         assert main(["experiment=smoke", "quant=q8_0", "prompt=P0", "fault=none"]) == 0
     assert stub.jobs[0].walk == []
-    assert len(list((tmp_path / "multirun").iterdir())) == 2
+    assert len(list((tmp_path / "mlruns" / "multirun").iterdir())) == 2
 
 
 def test_one_cell_needs_no_m(stub: Stub) -> None:
@@ -361,3 +361,27 @@ def test_the_shell_completes_choices(tmp_path: Path) -> None:
         env=os.environ | {"COMP_LINE": "python run.py quant=q4_k", "COMP_POINT": "99"},
     )
     assert done.stdout.split() == ["quant=q4_k_m", "quant=q4_k_s"]
+
+
+def test_a_prompts_text_may_lie_beside_its_yaml(stub: Stub, tmp_path: Path) -> None:
+    folder = tmp_path / "own" / "prompt"
+    folder.mkdir(parents=True)
+    (folder / "P5.yaml").write_text("name: P5\nfile: P5.md\n")
+    (folder / "P5.md").write_text("Use the tools.")
+    line = ["model=scripted", "quant=q8_0", "suite=orders6"]
+    assert main(["--config-dir", str(tmp_path / "own"), *line, "prompt=P5"]) == 0
+    assert stub.jobs[0].prompt.file == str(folder / "P5.md")
+    assert main([*line, "prompt=P0"]) == 0
+    assert stub.jobs[1].prompt.file == "P0.md"
+
+
+def test_a_plan_with_a_file_that_cannot_serve_ends_as_its_run_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "page.gguf").write_text("<html>")
+    line = ["model=local", "model.path=page.gguf", "quant=q8_0"]
+    for mode in ("plan", "run"):
+        assert main([*line, f"mode={mode}"]) == 2
+        said = capsys.readouterr()
+        assert "page.gguf: is not a GGUF file but a web page" in said.err
+        assert ("not usable" in said.out) == (mode == "plan")

@@ -88,3 +88,17 @@ def test_faults_and_prompts_run_fastest() -> None:
 
 def test_hydra_quote_keeps_plain_text_readable() -> None:
     assert hydra_quote("/models/a b.gguf") == '"/models/a b.gguf"'
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["quant=q8_0,", "q4_k_m"], "without blanks: quant=q8_0,q4_k_m"),
+        (["quant=q8_0,", "q4_k_m,", "q2_k", "model=x"], "without blanks: quant=q8_0,q4_k_m,q2_k"),
+        (["quant", "=", "q8_0"], "without blanks around '='"),
+        (["quant=q8_0", "q4_k_m"], "'q4_k_m' is no override"),
+    ],
+)
+def test_blanks_that_the_shell_takes_apart_are_named(words: list[str], hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        check_arguments(words)

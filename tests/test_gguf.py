@@ -77,6 +77,8 @@ def damaged(tmp_path: Path, tiny: Path, kind: str) -> Path:
         "empty": b"",
         "pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 98362432\n",
         "page": b"<!DOCTYPE html><html><body>Not found</body></html>",
+        "zip": b"PK\x03\x04" + bytes(60),
+        "safetensors": struct.pack("<Q", 60) + b'{"__metadata__": {}}',
         "future": b"GGUF" + struct.pack("<IQQ", 9, 0, 0),
         "stub": data[:10],
         "cut header": data[: start // 2],
@@ -100,7 +102,9 @@ def damaged(tmp_path: Path, tiny: Path, kind: str) -> Path:
         ("directory", "is a directory"),
         ("empty", "is empty"),
         ("pointer", "is a Git LFS pointer.*git lfs pull"),
-        ("page", "is not a GGUF file: it starts with b'<!DOCTYPE html>"),
+        ("zip", "is not a GGUF file but a ZIP archive"),
+        ("safetensors", "is not a GGUF file but a safetensors file"),
+        ("page", "is not a GGUF file but a web page or XML"),
         ("future", "is a GGUF of version 9"),
         ("stub", "is truncated"),
         ("cut header", "is truncated: its header goes on after the file's end"),
@@ -253,3 +257,40 @@ def test_split_files_are_one_model(tmp_path: Path) -> None:
         ModelFileError, match="split into 3 parts, of which 1 are missing: parted-00002-of-00003"
     ):
         open_model(paths[0], tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "block", "size"), [(40, "NVFP4", 64, 36), (41, "Q1_0", 128, 18), (42, "Q2_0", 64, 18)]
+)
+def test_tensor_types_of_the_pinned_llama_cpp_are_known(
+    number: int, name: str, block: int, size: int, tmp_path: Path
+) -> None:
+    """Whatever the version of the gguf package: the type and its bytes, so that a cut file is seen."""
+    text = struct.pack("<Q", 1) + b"w"
+    data = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text + struct.pack("<IQIQ", 1, 2 * block, number, 0)
+    path = tmp_path / "new.gguf"
+    start = -(-len(data) // 32) * 32
+    path.write_bytes(data.ljust(start + 2 * size, b"\0"))
+    (tensor,) = read_header(path).tensors
+    assert (tensor.type_name, tensor.size) == (name, 2 * size)
+    path.write_bytes(data.ljust(start + 2 * size - 1, b"\0"))
+    with pytest.raises(ModelFileError, match="is truncated"):
+        read_header(path)
+
+
+def test_every_file_type_and_tensor_type_of_the_library_is_known() -> None:
+    import llama_cpp
+
+    from qfr.choices import PRESET_BITS
+    from qfr.engine.gguf import file_type_name
+
+    types = {
+        name.removeprefix("LLAMA_FTYPE_"): value
+        for name, value in vars(llama_cpp).items()
+        if name.startswith("LLAMA_FTYPE_")
+    }
+    del types["GUESSED"]
+    for name, value in types.items():
+        plain = name.removeprefix("MOSTLY_").removeprefix("ALL_")
+        assert file_type_name(value) == plain
+        assert plain in PRESET_BITS

@@ -79,7 +79,7 @@ def test_two_workers_leave_what_one_leaves(tmp_path: Path) -> None:
     assert done.stderr.count("tasks certified") == 4
     again = run(together, *grid, *JOBLIB)
     assert again.returncode == 0
-    assert again.stderr.count("skipped") == 8
+    assert "8 cells finished before" in again.stderr
 
 
 def test_a_killed_worker_ends_the_sweep_in_words_and_the_same_command_goes_on(tmp_path: Path) -> None:

@@ -19,10 +19,13 @@ from qfr.engine.scripted import ScriptedEngine
 from qfr.episode import Episodes, Rules
 from qfr.errors import ConfigError, EngineError
 from qfr.front import job
+from qfr.front.checks import build_world
 from qfr.front.design import design_of
 from qfr.front.main import main
 from qfr.front.models import compose_cell
 from qfr.front.repeats import UNKNOWN, repeat_of
+from qfr.front.walking import _timing
+from qfr.journal import decode, encode
 from qfr.records import Ending, Episode, FaultKind, StopReason
 from qfr.tracking.cells import read_episodes
 from qfr.tracking.reader import read_cells
@@ -385,3 +388,82 @@ def test_how_this_process_would_evaluate_is_no_part_of_a_served_cell() -> None:
     cell = served(base_url="http://a/v1")
     other = replace(cell, engine=replace(cell.engine, n_threads=7, n_batch=64, n_ubatch=64))
     assert design_of(cell).design_id == design_of(other).design_id
+
+
+# --- what comes in other fields than the text --------------------------------------------------------------
+
+CALLS = [
+    {"id": "c", "type": "function", "function": {"name": "get_order", "arguments": '{"order_id":"O-1"}'}}
+]
+
+
+def beside(finish: str = "stop", text: str | None = None, **fields: object) -> Reply:
+    """An answer with further fields in its message."""
+    reply = json.loads(completion(text, finish).body)
+    reply["choices"][0]["message"] |= fields
+    return Reply(body=json.dumps(reply).encode())
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (beside("length", "", reasoning="I think"), r"reasoning holds: I think(?s:.*)enable_thinking"),
+        (beside("length", None, reasoning_content="I think"), "reasoning_content holds: I think"),
+        (beside("stop", " \n", thinking="I think"), "thinking holds: I think"),
+        (
+            beside("tool_calls", None, tool_calls=CALLS),
+            r"tool_calls holds(?s:.*)get_order(?s:.*)parser of tool",
+        ),
+        (beside("stop", None, function_call=CALLS[0]["function"]), "function_call holds"),
+        (beside("content_filter", None, refusal="I cannot"), r"refusal holds: I cannot(?s:.*)its own log"),
+        (beside("content_filter", None), "finish_reason holds: content_filter"),
+    ],
+)
+def test_a_model_whose_text_comes_elsewhere_is_not_scored(reply: Reply, told: str) -> None:
+    with odd_server(Odd(lambda request: completion("hi") if len(request["messages"]) == 1 else reply)) as odd:
+        player = engine(odd, model="m")
+        cell = compose_cell("model=scripted", "quant=q8_0", "suite=orders6")
+        with pytest.raises(EngineError, match=told):
+            repeat_of(player, 1, build_world(cell.suite), "Use the tools.", RULES)
+        player.close()
+
+
+def test_what_came_beside_a_text_is_kept_with_the_episode_and_not_in_its_line() -> None:
+    def answer(request: dict[str, Any]) -> Reply:
+        body = json.loads(scripted(request).body)
+        body["choices"][0]["message"] |= {"reasoning_content": "hm", "refusal": None}
+        return Reply(body=json.dumps(body).encode())
+
+    cell = compose_cell("model=scripted", "quant=q8_0", "suite=orders6")
+    world = build_world(cell.suite)
+    with odd_server(Odd(answer)) as odd:
+        player = engine(odd)
+        episode = Episodes(player, world, "p", RULES).play("", world.tasks[0], FaultKind.none, None)
+        player.close()
+    line = _timing(episode, 1.0)
+    assert json.loads(str(line["beside"])) == [
+        {"reasoning_content": "hm", "turn": index} for index in range(len(episode.turns))
+    ]
+    assert b"beside" not in encode(episode)
+    assert b"hm" not in encode(episode)
+    read_back = decode(encode(episode), where="x")
+    assert "beside" not in _timing(read_back, 1.0)
+    assert encode(read_back) == encode(episode)
+
+
+def test_halves_of_characters_do_not_come_back_in_the_next_request() -> None:
+    """A server may send them escaped; no UTF-8 can carry them back."""
+    odd_text = 'x\ud83cy\x00z {"tool": "get_order", "arguments": {"order_id": "\\ud83c"}}'
+    seen: list[str] = []
+
+    def answer(request: dict[str, Any]) -> Reply:
+        seen.extend(message["content"] for message in request["messages"])
+        return completion(odd_text)
+
+    with odd_server(Odd(answer)) as odd:
+        player = engine(odd, model="m")
+        first = player.begin("s\udfff", "t", 10)
+        second = player.reply("No record for '\ud83c'.", 10)
+        player.close()
+    assert first.text == second.text == odd_text.replace("\ud83c", "\ufffd")
+    assert seen[-4:] == ["s\ufffd", "t", first.text, "No record for '\ufffd'."]

@@ -227,7 +227,8 @@ def test_offline_mode_is_named(hub: HubServer, tmp_path: Path) -> None:
         "from qfr.errors import ModelFileError\n"
         "files = {'F16': FileConfig('tiny-f16.gguf', None, None)}\n"
         "repo = 'owner/tiny-GGUF'\n"
-        "model = ModelConfig('m', None, None, None, None, repo, None, files, None, False, False, None)\n"
+        "nothing = (None, False, False, None, None)\n"
+        "model = ModelConfig('m', None, None, None, None, repo, None, files, *nothing)\n"
         "try: resolve(model, QuantConfig('F16', None), Path(sys.argv[1]))\n"
         "except ModelFileError as error: print(error)\n"
     )
@@ -248,3 +249,20 @@ def test_a_download_that_is_not_the_pinned_file_is_refused(tmp_path: Path) -> No
     config = published(files={"f16": FileConfig("tiny-f16.gguf", "ab" * 32, None)})
     with pytest.raises(ModelFileError, match="expected is abab"):
         resolve(config, preset("F16"), tmp_path)
+
+
+def test_what_cannot_be_derived_is_found_before_anything_runs(tmp_path: Path) -> None:
+    """From the header alone: a source that is quantized itself, presets that need an importance matrix."""
+    source = smollm2()
+    with pytest.raises(
+        ModelFileError, match=r"(?s)is itself quantized \(Q4_1\).*model.allow_requantize=true"
+    ):
+        look(model_config(base=str(source)), preset("Q2_K"))
+    assert look(model_config(base=str(source), allow_requantize=True), preset("Q2_K")).derived
+    assert not look(model_config(base=str(source)), preset("Q4_1")).derived
+    plain = model_config(base=str(write_model(tmp_path / "t-f16.gguf", TinyModel())))
+    with pytest.raises(ModelFileError, match=r"(?s)IQ2_M needs an importance matrix.*quant.imatrix"):
+        look(plain, preset("IQ2_M"))
+    assert look(plain, preset("IQ2_M", "given.imatrix")).derived
+    with pytest.raises(ModelFileError, match=r"llama\.cpp runs NVFP4 and does not make it"):
+        look(plain, preset("NVFP4"))

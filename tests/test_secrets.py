@@ -95,7 +95,7 @@ def test_a_sweep_with_a_password_in_its_address_leaks_it_nowhere(
     assert not [form for form in FORMS if form in said.out + said.err]
     # What the password opened is there all the same.
     assert (checkout / "mlruns" / "reports" / sweep / "report.html").exists()
-    assert list((checkout / "multirun").rglob(".hydra/config.yaml"))
+    assert list((checkout / "mlruns" / "multirun").rglob(".hydra/config.yaml"))
     assert leaks(checkout, server.folder) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,8 +93,29 @@ def test_a_killed_worker_is_told_and_the_next_one_works(model: ModelFile, sign: 
 
 def test_the_last_lines_of_a_dead_workers_log_are_shown(worker: WorkerEngine) -> None:
     os.kill(worker.pid, signal.SIGABRT)
-    with pytest.raises(WorkerDied, match=r"(?s)last lines of its log:.*Fatal Python error: Aborted"):
+    with pytest.raises(WorkerDied, match=r"(?s)last lines:.*Fatal Python error: Aborted") as caught:
         worker.begin("s", "t", 5)
+    named = re.search(r"its log is (\S+),", str(caught.value))
+    assert named is not None
+    kept = Path(named[1])
+    assert "Fatal Python error: Aborted" in kept.read_text()
+    kept.unlink()
+
+
+def test_a_worker_leaves_no_log_however_its_parent_ends(tmp_path: Path) -> None:
+    made = write_model(tmp_path / "m.gguf", TinyModel())
+    code = (
+        "import os, sys, pathlib\nsys.path.insert(0, 'tests')\n"
+        "from engine_builders import engine_config\nfrom qfr.engine.gguf import open_model\n"
+        "from qfr.engine.worker import WorkerEngine\n"
+        f"engine = WorkerEngine(open_model(pathlib.Path({str(made)!r}), pathlib.Path({str(tmp_path)!r})), "
+        "engine_config(), 512)\nos.kill(os.getpid(), 9)\n"
+    )
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(folder)}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list(folder.iterdir()) == []
 
 
 def test_a_crash_inside_llama_cpp_costs_the_worker_alone(tmp_path: Path) -> None:

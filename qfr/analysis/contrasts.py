@@ -67,7 +67,7 @@ class Options:
     order: tuple[str, ...] = ()
     # Explicit order of the varied levels, highest first.
     margin: float = POINTS * equivalence.DEFAULT_MARGIN
-    # Of equivalence, in points (Jang 2026: 7.5).
+    # Of equivalence, in points (5 unless told otherwise; Jang 2026 uses 7.5).
     across_builds: bool = False
     # Also contrast cells of different llama.cpp builds; they are kept apart otherwise.
 

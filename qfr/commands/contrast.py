@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--groups", default="", metavar="NAME=LEVELS;…",
         help="named groups of levels on shared tasks: 'high=8,6;low=4,3'",
     )  # fmt: skip
-    parser.add_argument("--margin", type=points, default=7.5, help="of equivalence, in points")
+    parser.add_argument("--margin", type=points, default=5.0, help="of equivalence, in points")
     add_bootstrap(parser)
 
 

@@ -38,6 +38,8 @@ _TIMING: Mapping[str, str] = {
     "seconds": "What the episode took.",
     "ended": "When it ended, in seconds since 1970.",
     "pid": "Process that played it; left out of archives.",
+    "beside": "Served models: what came beside the texts of turns (reasoning, refusals), as JSON; left out "
+    "of archives.",
 }
 
 _FILES: Mapping[str, str] = {

@@ -42,17 +42,28 @@ def run(arguments: argparse.Namespace) -> int:
         return _compare(*arguments.compare)
     if arguments.source is None or not arguments.presets:
         raise ConfigError("a source and a preset are needed", hint="qfr quantize model-f16.gguf Q4_K_M Q8_0")
+    quants = [_preset(name, arguments) for name in arguments.presets]
     table = Table(title=f"Derived from {arguments.source.name}", title_justify="left", title_style="bold")
     for name in ("preset", "MB", "tensor types", "not of the asked type", "sha256", "file"):
         table.add_column(name, overflow="fold")
-    for preset in arguments.presets:
-        quant = QuantConfig(preset, arguments.imatrix)
+    for quant in quants:
         made = derive(
             arguments.source, quant, arguments.root / "models", allow_requantize=arguments.allow_requantize
         )
         table.add_row(*_row(quant.preset, made, _place(made, arguments.source, arguments.out, quant.preset)))
     console().print(table)
     return 0
+
+
+def _preset(name: str, arguments: argparse.Namespace) -> QuantConfig:
+    """All of them are read before the first file is made."""
+    if name.endswith(".gguf") or "/" in name:
+        wanted = " ".join(one for one in arguments.presets if one != name) or "Q4_K_M"
+        raise ConfigError(
+            f"{name!r} is a file, and a preset stands here",
+            hint=f"--out names a folder for the files: qfr quantize {arguments.source} {wanted} --out FOLDER",
+        )
+    return QuantConfig(name, arguments.imatrix)
 
 
 def _place(made: ModelFile, source: Path, out: Path | None, preset: str) -> Path:

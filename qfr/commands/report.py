@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--groups", default="", metavar="NAME=PRESETS;…", help="'high=q8_0,q6_k;low=q4_k_m,q3_k_m'"
     )
-    parser.add_argument("--margin", type=points, default=7.5, help="of equivalence, in points")
+    parser.add_argument("--margin", type=points, default=5.0, help="of equivalence, in points")
     parser.add_argument("--against", choices=NAMES, help="published results to set beside")
     parser.add_argument(
         "--transcripts",

@@ -47,9 +47,9 @@ def describe_exit(code: int) -> str:
     return name + (", as when memory runs out" if name == "SIGKILL" else "")
 
 
-def last_lines(log: Path, count: int = _LOG_LINES) -> str:
-    """The last lines of a log file."""
-    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+def last_lines(log: bytes, count: int = _LOG_LINES) -> str:
+    """The last lines of a log that tell something."""
+    lines = log.decode("utf-8", "replace").splitlines()
     telling = [line for line in lines if line.strip() and not line.startswith("Extension modules:")]
     return "\n".join(telling[-count:])
 

@@ -16,6 +16,8 @@ from qfr.errors import ModelFileError
 
 # Texts longer than this are left out of the recorded metadata (the template has its own digest).
 _MAX_VALUE = 256
+# Values of general.file_type of the pinned llama.cpp that the `gguf` package may be too old for.
+_NEWER = {38: "MXFP4_MOE", 39: "NVFP4", 40: "Q1_0", 41: "Q2_0"}
 # Kinds of GGUF that are no language model (general.type).
 _OTHER_KINDS = {
     "adapter": "a LoRA adapter",
@@ -107,7 +109,7 @@ def file_type_name(number: object) -> str:
     try:
         return LlamaFileType(number & 1023).name.removeprefix("MOSTLY_").removeprefix("ALL_")
     except ValueError:
-        return ""
+        return _NEWER.get(number & 1023, "")
 
 
 def inspect(path: Path, *, for_chat: bool = True) -> GgufFacts:

@@ -26,6 +26,26 @@ _DEFAULT_ALIGNMENT: Final = 32
 _FORMATS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING: Final = 8
 _ARRAY: Final = 9
+# Tensor types of the pinned llama.cpp that the `gguf` package may be too old for: (name, weights per block,
+# bytes per block).
+_NEWER: Final = {
+    39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
+    42: ("Q2_0", 64, 18),
+}
+# What other files begin with, and what they are.
+_OTHERS: Final = (
+    (b"PK\x03\x04", "a ZIP archive (PyTorch weights are such)"),
+    (b"\x80\x02", "a Python pickle (older PyTorch weights)"),
+    (b"\x1f\x8b", "packed with gzip"),
+    (b"\x28\xb5\x2f\xfd", "packed with zstd"),
+    (b"FUGG", "a GGUF of a big-endian machine"),
+    (b"ggml", "a GGML file from before GGUF"),
+    (b"ggjt", "a GGML file from before GGUF"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"<", "a web page or XML"),
+)
 
 
 @dataclass(frozen=True)
@@ -190,7 +210,23 @@ def _check_magic(path: Path, head: bytes) -> None:
             "fetch the file with `git lfs pull`, or download it from the repository's page",
         )
     if not head.startswith(_MAGIC):
-        raise _fail(path, f"is not a GGUF file: it starts with {head[:16]!r}")
+        raise _fail(
+            path,
+            f"is not a GGUF file but {_kind(head)}",
+            "give a file that ends in .gguf; a model in another format is converted by llama.cpp's "
+            "convert_hf_to_gguf.py",
+        )
+
+
+def _kind(head: bytes) -> str:
+    """What a file seems to be, by its first bytes."""
+    if head[8:9] == b"{":
+        return "a safetensors file"
+    known = next((what for start, what in _OTHERS if head.lstrip().startswith(start)), None)
+    if known is not None:
+        return known
+    text = head.decode("ascii", "replace")
+    return "a text" if all(char.isprintable() or char.isspace() for char in text) else "something else"
 
 
 def _tensor(cursor: _Cursor, path: Path) -> TensorInfo:
@@ -205,8 +241,8 @@ def _tensor(cursor: _Cursor, path: Path) -> TensorInfo:
         type_name = GGMLQuantizationType(kind).name
         block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
     except (ValueError, KeyError):
-        # A type newer than the installed `gguf` package: its size is not known here, llama.cpp may load it.
-        type_name, block, block_bytes = f"type {kind}", 1, 0
+        # A type that neither knows: its size is not known here, llama.cpp may load it.
+        type_name, block, block_bytes = _NEWER.get(kind, (f"type {kind}", 1, 0))
     elements = math.prod(shape)
     if elements > 1 << 50:
         raise _fail(path, f"is damaged: tensor {name!r} has {elements} elements", "download it again")

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import openai
 
+from qfr.engine.openai_fields import beside_text, well_formed
 from qfr.errors import EngineError
 from qfr.served import ServerConfig
 
@@ -33,6 +34,7 @@ class Answer:
     """One completion."""
 
     text: str
+    # Well-formed; "" where there is none.
     cut: bool
     # It ended at a limit of tokens, the request's or the server's.
     model: str
@@ -42,6 +44,8 @@ class Answer:
     prompt_tokens: int
     # Of the whole conversation, as the server counts; 0 where it does not.
     completion_tokens: int
+    beside: Mapping[str, str]
+    # Other fields of the message that hold something.
 
 
 class ContextFull(Exception):
@@ -116,7 +120,7 @@ class Client:
         """
         request: dict[str, Any] = {
             "model": model,
-            "messages": [{"role": role, "content": content} for role, content in messages],
+            "messages": [{"role": role, "content": well_formed(content)} for role, content in messages],
             "temperature": 0.0,
             "top_p": 1.0,
             "seed": seed,
@@ -181,14 +185,15 @@ class Client:
         text = getattr(message, "content", None)
         if message is None or not (text is None or isinstance(text, str)):
             raise self._unreadable("its first choice holds no text")
-        usage = getattr(made, "usage", None)
+        finish, usage = getattr(choices[0], "finish_reason", None), getattr(made, "usage", None)
         return Answer(
-            text=text or "",
-            cut=getattr(choices[0], "finish_reason", None) == "length",
+            text=well_formed(text or ""),
+            cut=finish == "length",
             model=_text(getattr(made, "model", None)),
             fingerprint=_text(getattr(made, "system_fingerprint", None)),
             prompt_tokens=_count(getattr(usage, "prompt_tokens", None)),
             completion_tokens=_count(getattr(usage, "completion_tokens", None)),
+            beside=beside_text(message, finish),
         )
 
     def _refused(self, error: openai.APIStatusError) -> EngineError:
@@ -228,7 +233,7 @@ def _asked_pause(error: openai.APIStatusError) -> float:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return well_formed(value) if isinstance(value, str) else ""
 
 
 def _count(value: object) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from qfr.engine.base import Counters, EngineInfo
 from qfr.engine.openai_client import Answer, Client, ContextFull
+from qfr.engine.openai_fields import check_calls, served
 from qfr.engine.openai_server import look_at, served_info
 from qfr.errors import EngineError
 from qfr.records import Generation, StopReason
@@ -58,17 +59,17 @@ class OpenAIEngine:
         self._client = client or Client(settings)
         self._settings, self._seed = settings, seed
         try:
-            served = look_at(self._client, settings)
+            found = look_at(self._client, settings)
             # A first answer tells the configuration's own name, and that the model does answer.
-            first = self._client.ask(served.model, _GREETING, 1, seed)
+            first = self._client.ask(found.model, _GREETING, 1, seed)
         except EngineError:
             self._client.close()
             raise
         except ContextFull:
             self._client.close()
             raise EngineError("has no room for a single word", where=settings.base_url) from None
-        self._model = served.model
-        self._info = served_info(settings, served, first.fingerprint, seed)
+        self._model = found.model
+        self._info = served_info(settings, found, first.fingerprint, seed)
         self._sums = _Sums()
         self._messages: list[tuple[str, str]] = []
 
@@ -127,9 +128,11 @@ class OpenAIEngine:
         except ContextFull:
             return _generation("", StopReason.context)
         self._sums.add(answer, time.perf_counter() - started)
+        check_calls(answer.text, answer.beside, self._settings.base_url)
         self._messages.append(("assistant", answer.text))
         # Whose limit cut it, the request's or the context's, is not told: the next request will.
-        return _generation(answer.text, StopReason.max_tokens if answer.cut else StopReason.end_of_generation)
+        stop = StopReason.max_tokens if answer.cut else StopReason.end_of_generation
+        return served(_generation(answer.text, stop), answer.beside)
 
 
 def _generation(text: str, stop: StopReason) -> Generation:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from qfr.canonical import canonical, digest, sha256_hex
 from qfr.engine.base import EngineInfo
 from qfr.engine.openai_client import Client
+from qfr.engine.openai_fields import well_formed
 from qfr.errors import EngineError, did_you_mean
 from qfr.served import ServerConfig
 
@@ -40,7 +41,7 @@ def look_at(client: Client, settings: ServerConfig) -> Served:
     EngineError
         Nobody answers; the model is not served; several are and none is named.
     """
-    entries = {str(one["id"]): one for one in client.models()}
+    entries = {well_formed(str(one["id"])): one for one in client.models()}
     name = settings.model
     if name is None:
         if len(entries) != 1:
@@ -119,12 +120,14 @@ def _plain(value: object) -> object:
         return [_plain(item) for item in value]
     if isinstance(value, float):
         return repr(value)
-    return PurePath(value).name if isinstance(value, str) and value.startswith("/") else value
+    if isinstance(value, str):
+        return well_formed(PurePath(value).name if value.startswith("/") else value)
+    return value
 
 
 def _word(page: Mapping[str, object], key: str) -> str:
     value = page.get(key)
-    return value if isinstance(value, str) else ""
+    return well_formed(value) if isinstance(value, str) else ""
 
 
 def _context(entry: Mapping[str, object], props: Mapping[str, object]) -> int:

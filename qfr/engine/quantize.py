@@ -32,6 +32,10 @@ _THREADS = 2
 # Outcome code for an importance matrix that cannot be read.
 BAD_IMATRIX = -1
 _PLAIN_TYPES = frozenset({"F32", "F16", "BF16"})
+# Presets whose every matrix needs an importance matrix (others may, by the model's shapes), and those that
+# llama.cpp runs but does not make.
+_NEED_IMATRIX = frozenset({"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "Q2_K_S"})
+_NEVER_MADE = frozenset({"NVFP4"})
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,14 @@ def derive(
         an importance matrix; no memory or disk space; the quantizer fails.
     """
     facts = inspect(source)
-    requantized = not {name for name, _ in facts.tensor_types} <= _PLAIN_TYPES
-    _check_request(source, facts, quant, requantized=requantized and not allow_requantize)
+    requantized = is_quantized(facts)
+    check_derivable(source, facts, quant, allow_requantize=allow_requantize)
+    if quant.preset not in (known := library_facts().presets):
+        raise ModelFileError(
+            f"the installed llama.cpp cannot make {quant.preset}" + did_you_mean(quant.preset, known),
+            where="quant.preset",
+            hint="one of " + ", ".join(known),
+        )
     imatrix = None if quant.imatrix is None else Path(quant.imatrix).expanduser()
     library = library_facts()
     made = Derivation(
@@ -101,15 +111,26 @@ def derive(
     )
 
 
-def _check_request(source: Path, facts: GgufFacts, quant: QuantConfig, *, requantized: bool) -> None:
-    known = library_facts().presets
-    if quant.preset not in known:
+def is_quantized(facts: GgufFacts) -> bool:
+    """Whether a file holds weights in other types than F32, F16 and BF16."""
+    return not {name for name, _ in facts.tensor_types} <= _PLAIN_TYPES
+
+
+def check_derivable(source: Path, facts: GgufFacts, quant: QuantConfig, *, allow_requantize: bool) -> None:
+    """Refuse what can be known to fail from the source's header alone.
+
+    Raises
+    ------
+    ModelFileError
+        The source is quantized itself; the preset needs an importance matrix; llama.cpp never makes it.
+    """
+    if quant.preset in _NEVER_MADE:
         raise ModelFileError(
-            f"the installed llama.cpp cannot make {quant.preset}" + did_you_mean(quant.preset, known),
+            f"llama.cpp runs {quant.preset} and does not make it",
             where="quant.preset",
-            hint="one of " + ", ".join(known),
+            hint="model.path=FILE names a file of this preset",
         )
-    if requantized:
+    if is_quantized(facts) and not allow_requantize:
         raise ModelFileError(
             f"is itself quantized ({facts.file_type or 'mixed types'}), so {quant.preset} made from it "
             "differs from the one made from full precision",
@@ -117,6 +138,16 @@ def _check_request(source: Path, facts: GgufFacts, quant: QuantConfig, *, requan
             hint="start from an F16 or BF16 file, or accept it with model.allow_requantize=true "
             "(qfr quantize: --allow-requantize)",
         )
+    if quant.preset in _NEED_IMATRIX and quant.imatrix is None:
+        raise _needs_imatrix(source, quant.preset)
+
+
+def _needs_imatrix(source: Path, preset: str) -> ModelFileError:
+    return ModelFileError(
+        f"{preset} needs an importance matrix",
+        where=str(source),
+        hint="give quant.imatrix=<file>, or use a preset that needs none (Q2_K, Q3_K_M, IQ4_XS …)",
+    )
 
 
 def _key(made: Derivation) -> str:
@@ -180,11 +211,7 @@ def _failure(source: Path, quant: QuantConfig, outcome: Outcome) -> ModelFileErr
     if outcome.code == BAD_IMATRIX:
         return ModelFileError(outcome.message, where=f"quant.imatrix={quant.imatrix}")
     if re.search("requires an (imatrix|importance matrix)", outcome.message):
-        return ModelFileError(
-            f"{quant.preset} needs an importance matrix",
-            where=str(source),
-            hint="give quant.imatrix=<file>, or use a preset that needs none (Q2_K, Q3_K_M, IQ4_XS …)",
-        )
+        return _needs_imatrix(source, quant.preset)
     return ModelFileError(
         f"llama.cpp cannot make {quant.preset} from it\n{outcome.message}", where=str(source)
     )

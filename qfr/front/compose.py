@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -14,9 +17,10 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from qfr.config import CellConfig
+from qfr.config import CellConfig, EngineKind
 from qfr.errors import ConfigError, did_you_mean
-from qfr.front.schema import is_switch, type_words, unknown_key
+from qfr.front.naming import name_of_model
+from qfr.front.schema import holds_text, is_switch, type_words, unknown_key
 
 
 def to_cell(cfg: DictConfig) -> CellConfig:
@@ -38,13 +42,43 @@ def to_cell(cfg: DictConfig) -> CellConfig:
     try:
         own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
         plain = OmegaConf.to_container(own, resolve=True)
+        assert isinstance(plain, dict)
+        _name_model(plain)
+        _find_prompt(plain, cfg)
         merged = OmegaConf.merge(OmegaConf.structured(CellConfig), plain)
-        _check_switches(plain)
+        _check_types(plain)
         cell = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         raise explain_value(error, cfg) from error
     assert isinstance(cell, CellConfig)
     return cell
+
+
+def _name_model(plain: dict[Any, Any]) -> None:
+    """Name a model that has no name."""
+    model, engine = plain.get("model"), plain.get("engine")
+    if not isinstance(model, dict) or model.get("name") is not None:
+        return
+    server = engine.get("server") if isinstance(engine, dict) else None
+    served = isinstance(server, dict) and isinstance(engine, dict) and engine.get("kind") == EngineKind.openai
+    model["name"] = name_of_model(model, server.get("model") if served and isinstance(server, dict) else None)
+
+
+def _find_prompt(plain: dict[Any, Any], cfg: DictConfig) -> None:
+    """A prompt's text may lie beside the YAML file that names it, in a folder of the user's own."""
+    prompt, hydra = plain.get("prompt"), cfg.get("hydra")
+    if not isinstance(prompt, dict) or not isinstance(prompt.get("file"), str):
+        return
+    runtime = HydraConfig.get().runtime if hydra is None and HydraConfig.initialized() else None
+    runtime = hydra.runtime if hydra is not None else runtime
+    sources = (
+        [] if runtime is None else [str(one.path) for one in runtime.config_sources if one.schema == "file"]
+    )
+    for folder in sources:
+        beside = Path(folder) / "prompt" / prompt["file"]
+        if beside.is_file() and not Path(prompt["file"]).is_absolute():
+            prompt["file"] = str(beside)
+            return
 
 
 def explain_value(error: OmegaConfBaseException, cfg: DictConfig | None = None) -> ConfigError:
@@ -63,6 +97,8 @@ def explain_value(error: OmegaConfBaseException, cfg: DictConfig | None = None) 
         choices, words = _choices(first), type_words(key)
         near = did_you_mean(str(value), choices)
         wanted = f"use one of {', '.join(choices)}" if choices else f"use {words}"
+        if value is None and words == "a text":
+            wanted += f"; the word null needs both quotes: '{key}=\"null\"'"
         return ConfigError(
             f"{key}={_shown(value)} is not possible{near}", hint=wanted if words or choices else first
         )
@@ -84,10 +120,18 @@ def _shown(value: object) -> str:
     return "null" if value is None else repr(value)
 
 
-def _check_switches(plain: object) -> None:
-    """OmegaConf takes any number for true or false, and true for 1; we do not."""
+def _check_types(plain: object) -> None:
+    """OmegaConf takes any number for true or false, true for 1, and makes a text of any number; we do not."""
     for key, value in _leaves(plain, ""):
-        if is_switch(key) != isinstance(value, bool) and isinstance(value, bool | int | float):
+        if not isinstance(value, bool | int | float):
+            continue
+        if holds_text(key):
+            # YAML read 1e5, 007 or yes, and what was written is lost.
+            raise ConfigError(
+                f"{key} is a text, and YAML reads {_shown(value)} there",
+                hint=f'quotes keep what is written: {key.rpartition(".")[2]}: "…"',
+            )
+        if is_switch(key) != isinstance(value, bool):
             raise ConfigError(
                 f"{key}={value!r} is not possible", hint=f"use {type_words(key) or 'another type'}"
             )
@@ -97,5 +141,8 @@ def _leaves(node: object, key: str) -> Iterator[tuple[str, object]]:
     if isinstance(node, dict):
         for name, value in node.items():
             yield from _leaves(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(node, list):
+        # Numbers of devices are numbers in any spelling: engine.gpus: [0, 1].
+        yield from ((key, item) for item in node if isinstance(item, bool | float))
     else:
         yield key, node

@@ -105,7 +105,8 @@ def repeated(engine: Engine, cell: CellConfig, world: World, system: str) -> str
     from qfr.front.repeats import repeat_of
 
     assert isinstance(engine, OpenAIEngine)
-    return repeat_of(engine, cell.engine.server.concurrency, world, system, rules_of(cell))
+    server = cell.engine.server
+    return repeat_of(engine, server.concurrency, world, system, rules_of(cell), server.base_url)
 
 
 def rules_of(cell: CellConfig) -> Rules:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from qfr.config import CellConfig, EngineKind
-from qfr.engine.resolve import look
+from qfr.engine.gguf import inspect
+from qfr.engine.quantize import is_quantized
+from qfr.engine.resolve import NotHere, look
 from qfr.errors import ConfigError, ModelFileError, did_you_mean
 
 
@@ -17,6 +19,8 @@ class Presence(StrEnum):
     present = "present"
     download = "to download"
     missing = "missing"
+    unusable = "not usable"
+    # It is there, and cannot serve.
     none = "no file"
     # The scripted engine needs none.
     served = "served"
@@ -73,7 +77,9 @@ def planned_file(cell: CellConfig) -> PlannedFile:
     try:
         found = look(model, cell.quant)
     except ModelFileError as error:
-        return _missing(cell, Path(given).name if given else _published_name(cell), given or "", error)
+        state = Presence.missing if isinstance(error, NotHere) else Presence.unusable
+        name = Path(given).name if given else _published_name(cell)
+        return replace(_missing(cell, name, given or "", error), presence=state)
     return PlannedFile(
         model=model.name,
         preset=preset,
@@ -83,7 +89,7 @@ def planned_file(cell: CellConfig) -> PlannedFile:
         sha256=found.sha256,
         presence=Presence.present if found.path else Presence.download,
         origin=found.origin,
-        made=_made(cell) if found.derived else "",
+        made=_made(cell, found.path) if found.derived else "",
         problem=None,
     )
 
@@ -108,9 +114,9 @@ def _published_name(cell: CellConfig) -> str:
     return cell.model.files[preset].filename if preset is not None else ""
 
 
-def _made(cell: CellConfig) -> str:
-    full = cell.model.derive_from in (None, "F32", "BF16", "F16")
-    return "quantized" if full else "requantized"
+def _made(cell: CellConfig, source: Path | None) -> str:
+    known = is_quantized(inspect(source)) if source else cell.model.derive_from not in ("F32", "BF16", "F16")
+    return "requantized" if known else "quantized"
 
 
 def _missing(cell: CellConfig, filename: str, place: str, problem: ModelFileError) -> PlannedFile:

@@ -19,7 +19,7 @@ from qfr.shards import read_shards
 
 _KINDS = tuple(FaultKind)
 # Overrides that say nothing about a cell.
-_SAME_FOR_ALL = ("mode=", "experiment=", "exclude=", "tracking", "report", "registration", "hydra")
+_SAME_FOR_ALL = ("mode=", "experiment=", "exclude=", "tracking", "report", "registration", "hydra", "~")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def build_grid(
 
 def shown(overrides: Iterable[str]) -> str:
     """Overrides of a point as they are named in notes (what is the same for all jobs left out)."""
-    return " ".join(text for text in overrides if not text.startswith(_SAME_FOR_ALL))
+    return " ".join(text.lstrip("+") for text in overrides if not text.startswith(_SAME_FOR_ALL))
 
 
 def _grid_cells(point: Point, files_needed: bool) -> list[GridCell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from qfr.errors import TrackingError
 from qfr.front.checks import tasks_of
 from qfr.front.grid import Grid, Walk
 from qfr.front.plan import FINISHED
+from qfr.front.progress import span
 from qfr.front.speed import Measured, remembered
 from qfr.records import FaultKind
 from qfr.world.base import sites
@@ -54,18 +56,25 @@ def hours_lines(grid: Grid, held: Mapping[str, str], tracking: TrackingConfig) -
     lines = []
     if known:
         total = sum(one.seconds for one in known if one.seconds is not None)
-        rests = "; ".join(f"{one.name}: {_span(one.seconds or 0.0)} by {one.basis}" for one in known)
-        lines.append(f"Expected time, one walk after the other: at most about {_span(total)} ({rests}).")
+        rests = "; ".join(f"{one.name}: {span(one.seconds or 0.0)} by {one.basis}" for one in known)
+        lines.append(f"Expected time, one walk after the other: at most about {span(total)} ({rests}).")
     unknown = [one for one in found if one.seconds is None]
     if unknown:
-        first, engine = unknown[0].name.split(), grid.cells[0].config.engine
-        settings = f" engine.n_threads={engine.n_threads}"
-        settings += f" engine.streams={engine.streams}" if engine.streams > 1 else ""
         lines.append(
             f"No time known for {', '.join(one.name for one in unknown)}: "
-            f"qfr doctor --speed model={first[0]} quant={first[1]}{settings} measures it in ten seconds."
+            f"qfr doctor --speed {_overrides(grid, unknown[0].name)} measures it in ten seconds."
         )
     return lines
+
+
+def _overrides(grid: Grid, name: str) -> str:
+    """What to type for a model at a preset, as the grid's own command line has it."""
+    cell = next(one for one in grid.cells if one.name.startswith(f"{name} "))
+    chosen = [text for text in cell.overrides if text.startswith(("model", "quant", "engine"))]
+    engine = cell.config.engine
+    threads = f"engine.n_threads={engine.n_threads}"
+    more = [threads, *([f"engine.streams={engine.streams}"] if engine.streams > 1 else [])]
+    return shlex.join([*chosen, *(text for text in more if text.partition("=")[0] + "=" not in str(chosen))])
 
 
 def expected(
@@ -157,9 +166,3 @@ def _times(tracking: TrackingConfig, root: Path) -> Times:
 
     store = peek_store(tracking.uri, root, tracking.experiment)
     return (lambda model, quant: ()) if store is None else partial(walk_times, store)
-
-
-def _span(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

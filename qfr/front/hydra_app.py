@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -21,6 +22,7 @@ from qfr.front.exit_code import EXIT_CODE
 from qfr.front.messages import explain, explain_yaml
 from qfr.front.places import conf_folder
 from qfr.front.secrets import hidden
+from qfr.front.spelling import choices_in, replacing, respell
 
 
 def run_hydra(arguments: list[str]) -> int:
@@ -44,6 +46,9 @@ def _run(arguments: list[str]) -> int:
         )
     if not given.shell_completion:
         check_arguments(given.overrides)
+        arguments = respell(arguments, choices_in(_folders(given.config_dir)))
+    if given.cfg:
+        arguments = replacing(arguments)
     EXIT_CODE.set(0)
     try:
         with _as_program(arguments), _full_errors(), warnings.catch_warnings():
@@ -54,6 +59,10 @@ def _run(arguments: list[str]) -> int:
     except YAMLError as error:
         raise explain_yaml(error) from error
     return EXIT_CODE.get()
+
+
+def _folders(config_dir: str | None) -> list[Path]:
+    return [conf_folder(), *([Path(config_dir)] if config_dir else [])]
 
 
 def task(cfg: DictConfig) -> object:

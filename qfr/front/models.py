@@ -9,6 +9,7 @@ from qfr.config import CellConfig
 from qfr.errors import ConfigError, did_you_mean
 from qfr.front.compose import to_cell
 from qfr.front.places import conf_folder
+from qfr.front.spelling import choices_in, replacing, respell
 
 
 def model_names() -> tuple[str, ...]:
@@ -24,7 +25,8 @@ def compose_cell(*overrides: str) -> CellConfig:
     ConfigError
         An override names no choice.
     """
-    for override in overrides:
+    spelled = respell(overrides, choices_in([conf_folder()]))
+    for override in spelled:
         group, _, choice = override.partition("=")
         folder = conf_folder() / group
         names = sorted(path.stem for path in folder.glob("*.yaml"))
@@ -35,4 +37,4 @@ def compose_cell(*overrides: str) -> CellConfig:
             )
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        return to_cell(compose("config", overrides=list(overrides)))
+        return to_cell(compose("config", overrides=replacing(spelled)))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from qfr.front.checks import build_world, tasks_of
 from qfr.front.design import declared_commit
-from qfr.front.files import PlannedFile
-from qfr.front.grid import Grid, GridCell
+from qfr.front.files import PlannedFile, Presence
+from qfr.front.grid import Grid, GridCell, together
 from qfr.records import FaultKind
 from qfr.stats.power import Detectable, detectable
 from qfr.world.base import sites
@@ -111,6 +111,19 @@ def make_plan(grid: Grid, held: Mapping[str, str], store: str) -> Plan:
         llama_commit_source=source,
         store=store,
     )
+
+
+def refuse_unusable(plan: Plan) -> None:
+    """End a plan as its run would end: with the files that are there and cannot serve.
+
+    Raises
+    ------
+    UserError
+        One message with all of them.
+    """
+    found = [one.problem for one in plan.files if one.presence is Presence.unusable and one.problem]
+    if found:
+        raise together(found)
 
 
 def episodes_of(cell: GridCell) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from qfr.engine.openai_engine import OpenAIEngine
+from qfr.engine.openai_fields import beside_of, elsewhere
 from qfr.episode import Episodes, Rules
 from qfr.records import Episode, FaultKind
 from qfr.world.base import World
@@ -13,7 +14,9 @@ from qfr.world.base import World
 UNKNOWN = "not bit-reproducible"
 
 
-def repeat_of(engine: OpenAIEngine, concurrency: int, world: World, prompt: str, rules: Rules) -> str:
+def repeat_of(
+    engine: OpenAIEngine, concurrency: int, world: World, prompt: str, rules: Rules, where: str | None = None
+) -> str:
     """Play the first task's clean episode twice, or as often as conversations will be held at a time.
 
     Nothing of it is recorded. Texts alone are compared: a server shows neither tokens nor logits.
@@ -27,7 +30,7 @@ def repeat_of(engine: OpenAIEngine, concurrency: int, world: World, prompt: str,
     Raises
     ------
     MachineryError
-        The server broke.
+        The server broke, or what the model writes comes in another field than the text.
     """
     copies = max(2, concurrency)
     players = [Episodes(engine.another(), world, prompt, rules) for _ in range(copies)]
@@ -37,6 +40,11 @@ def repeat_of(engine: OpenAIEngine, concurrency: int, world: World, prompt: str,
 
     with ThreadPoolExecutor(concurrency) as pool:
         played = list(pool.map(play, players))
+    turns = [turn.generation for one in played for turn in one.turns]
+    if not any(turn.text.strip() for turn in turns):
+        told = next((found for turn in turns if (found := beside_of(turn))), None)
+        if told is not None:
+            raise elsewhere(told, where)
     return verdict(played, concurrency)
 
 

@@ -83,7 +83,7 @@ class ReportRequest:
             ("--method", report.method, "exact"),
             ("--resamples", str(report.resamples), "20000"),
             ("--seed", str(report.seed), "20260101"),
-            ("--margin", f"{report.margin:g}", "7.5"),
+            ("--margin", f"{report.margin:g}", "5"),
             ("--transcripts", str(report.transcripts), "8000"),
             ("--groups", report.groups, ""),
             ("--against", report.against, None),

@@ -45,12 +45,21 @@ def unknown_key(key: str) -> tuple[str, str]:
     return f"there is no key {key!r}{near}", "keys here: " + ", ".join(siblings)
 
 
+def kind_of(key: str) -> Any:
+    """Type of a key, entries of maps included (`suite.families.base`); None where it is not known."""
+    kind = key_types().get(key)
+    if kind is not None or "." not in key:
+        return kind
+    parent, _, name = key.rpartition(".")
+    above = kind_of(parent)
+    if get_origin(above) is dict:
+        return get_args(above)[1]
+    return get_type_hints(above).get(name) if dataclasses.is_dataclass(above) else None
+
+
 def type_words(key: str) -> str:
     """The type of a key in words ("an integer or null"), empty where it is not known."""
-    kind = key_types().get(key)
-    if kind is None and (parent := key_types().get(key.rpartition(".")[0])) is not None:
-        # A value of a map: suite.families.base, engine.skill.Q8_0.
-        kind = get_args(parent)[1] if get_origin(parent) is dict else None
+    kind = kind_of(key)
     return "" if kind is None else _words(kind)
 
 
@@ -74,3 +83,25 @@ def is_group(key: str) -> bool:
 def is_switch(key: str) -> bool:
     """Whether a key holds true or false."""
     return key_types().get(key) is bool
+
+
+def is_map(key: str) -> bool:
+    """Whether a key holds a map whose entries the user names."""
+    return get_origin(key_types().get(key)) is dict
+
+
+def is_text(key: str) -> bool:
+    """Whether a key holds one text (or null)."""
+    return _is_text(kind_of(key))
+
+
+def holds_text(key: str) -> bool:
+    """Whether a key holds texts: one, or a list or a map of them."""
+    kind = kind_of(key)
+    while get_origin(kind) in (list, dict):
+        kind = get_args(kind)[-1]
+    return _is_text(kind)
+
+
+def _is_text(kind: Any) -> bool:
+    return kind is str or (isinstance(kind, UnionType) and set(get_args(kind)) == {str, type(None)})

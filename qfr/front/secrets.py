@@ -1,8 +1,8 @@
 """Passwords in the store's address are kept out of all that Hydra prints and writes.
 
-Hydra writes every override and the whole configuration below `multirun/`, and prints the overrides of a job
-that raises. So an address with a password is handed on in an environment variable, which the launchers pass
-to their jobs, and the configuration holds only the variable's name.
+Hydra writes every override and the whole configuration below `multirun/` in `tracking.root`, and prints the
+overrides of a job that raises. So an address with a password is handed on in an environment variable, which
+the launchers pass to their jobs, and the configuration holds only the variable's name.
 """
 
 from __future__ import annotations

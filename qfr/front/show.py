@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from qfr.front.files import Presence
+from qfr.front.outcomes import JobOutcome, Status
 from qfr.front.plan import Plan, PlannedCell
 
+# Walks that are named in one line.
+_MOST_NAMED = 8
+# Points of a grid that get a line each.
+_FEW = 3
 # Width of tables where the output is no terminal.
 _WIDTH = 120
 
@@ -51,8 +57,32 @@ def head_line(plan: Plan) -> str:
 
 def note_lines(plan: Plan) -> list[str]:
     """What was left out of the grid and why."""
-    lines = [f"excluded: {text}" for text in plan.excluded]
-    return lines + [f"folded, the same cell as one above: {text}" for text in plan.folded]
+    return [*_folded("excluded", plan.excluded), *_folded("folded, the same cell as one above", plan.folded)]
+
+
+def _folded(what: str, points: Sequence[str]) -> list[str]:
+    """A line per point of the grid; one line, with what they have in common, for more than a few."""
+    if len(points) <= _FEW:
+        return [f"{what}: {text}" for text in points]
+    split = [text.split() for text in points]
+    common = " ".join(word for word in split[0] if all(word in words for words in split))
+    return [f"{what}: {len(points):,} combinations{f' with {common}' if common else ''}"]
+
+
+def skipped_lines(outcomes: Iterable[object]) -> list[str]:
+    """One line for all cells that were finished before."""
+    kinds: dict[str, list[str]] = {}
+    for job in outcomes:
+        for cell in job.cells if isinstance(job, JobOutcome) else ():
+            if cell.status is Status.skipped:
+                walk, _, kind = cell.name.rpartition(" ")
+                kinds.setdefault(walk, []).append(kind)
+    if not kinds:
+        return []
+    cells = sum(map(len, kinds.values()))
+    named = [f"{walk} {', '.join(found)}" for walk, found in list(kinds.items())[:_MOST_NAMED]]
+    named += [f"and of {len(kinds) - _MOST_NAMED} more walks"] if len(kinds) > _MOST_NAMED else []
+    return [f"{_count(cells, 'cell')} finished before, skipped: {'; '.join(named)}"]
 
 
 def _cells(plan: Plan) -> Table:
@@ -115,7 +145,11 @@ def _files(plan: Plan) -> Table:
 
 def _notes(plan: Plan) -> list[str]:
     lines = [escape(line) for line in note_lines(plan)]
-    lines += [f"[red]{escape(str(file.problem))}[/red]" for file in plan.files if file.problem is not None]
+    lines += [
+        f"[red]{escape(str(file.problem))}[/red]"
+        for file in plan.files
+        if file.problem is not None and file.presence is Presence.missing
+    ]
     for power in plan.powers:
         found = power.detectable
         if found.difference is None:

@@ -21,11 +21,12 @@ from qfr.front.grid import Grid, Point, Walk, build_grid, name_of, together, wit
 from qfr.front.hours import hours_lines
 from qfr.front.load import Workers, load_lines
 from qfr.front.outcomes import JobOutcome
-from qfr.front.plan import make_plan
+from qfr.front.plan import make_plan, refuse_unusable
+from qfr.front.progress import announce
 from qfr.front.prompt_notes import prompt_lines
 from qfr.front.registered import Under, carry, check_grid, find_record
 from qfr.front.shared_store import check_store, store_notes
-from qfr.front.show import console, head_line, note_lines, show_plan
+from qfr.front.show import console, head_line, note_lines, show_plan, skipped_lines
 from qfr.front.spent import SPENT, time_line
 
 if TYPE_CHECKING:
@@ -99,11 +100,13 @@ def run_sweep(
     tracking = grid.cells[0].config.tracking
     if mode is Mode.plan:
         held, store = _held(tracking, grid, grid.cells[0].config.registration.use)
-        show_plan(make_plan(grid, held, store), console())
+        plan = make_plan(grid, held, store)
+        show_plan(plan, console())
         more = [*load_lines(grid, workers, os.cpu_count()), *store_notes(tracking, workers)]
         more += hours_lines(grid, held, tracking)
         for line in [*prompt_lines(grid.cells), *more]:
             console().print(line, markup=False, soft_wrap=True)
+        refuse_unusable(plan)
         return ()
     if mode is Mode.register:
         from qfr.front.registering import register_grid
@@ -146,8 +149,11 @@ def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
     try:
         with Heartbeat(store, [run_id], who):
             jobs = [job_of(walk, sweep) for walk in grid.walks]
+            announce(len(jobs))
             returned = run_jobs(jobs, launch, tracking, "" if found is None else found.id, say)
         outcomes = [one for one in returned if not isinstance(one, UserError)]
+        for line in skipped_lines(outcomes):
+            say(line)
         EXIT_CODE.set(close_sweep(sweep, cells, outcomes, broken=len(outcomes) < len(returned)))
         parts = [one.spent for one in outcomes if isinstance(one, JobOutcome)]
         say(time_line([*parts, SPENT.take()], SPENT.wall))

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 import yaml
 
+from qfr.canonical import canonical
 from qfr.cell import Track, certified, key_of, most_episodes
 from qfr.config import CellConfig
 from qfr.engine.base import Engine
+from qfr.engine.openai_fields import beside_of
 from qfr.errors import MachineryError, TrackingError
 from qfr.facts import CellFacts, Work
 from qfr.front.checks import build_world
@@ -20,8 +22,9 @@ from qfr.front.engines import device_memory, peak_memory
 from qfr.front.opening import OpenCell, PlannedRun
 from qfr.front.outcomes import CellOutcome, Status
 from qfr.front.playing import walker
-from qfr.front.progress import WalkProgress
+from qfr.front.progress import WalkProgress, place
 from qfr.front.recording import CellLost, Recording
+from qfr.front.remarks import remarks
 from qfr.front.secrets import recorded
 from qfr.front.show import console
 from qfr.front.spent import ENGINE, EPISODES, SPENT, STORE
@@ -75,7 +78,7 @@ class Walking:
                 return left_alone(self._runs, entered.held)
             cells = entered.cells
             outcomes = {
-                one.facts.cell_id: self._skipped(one, entered.finished[one.facts.cell_id])
+                one.facts.cell_id: _outcome(one, Status.skipped, "", entered.finished[one.facts.cell_id])
                 for one in self._runs
                 if one.facts.cell_id in entered.finished
             }
@@ -99,11 +102,6 @@ class Walking:
         except MachineryError as error:
             return self._fail(cells, error)
         return self._finish(engine, cells, clean)
-
-    def _skipped(self, one: PlannedRun, run_id: str) -> CellOutcome:
-        where = f"run {run_id}" if run_id else "as the sweep began; MLflow is away"
-        self._say(f"{one.facts.name}: finished before ({where}), skipped")
-        return _outcome(one, Status.skipped, "", run_id)
 
     def _play(self, engine: Engine, cells: Sequence[OpenCell], clean: tuple[Episode, ...] | None) -> None:
         first = self._runs[0].config
@@ -157,7 +155,11 @@ class Walking:
                 outcomes.append(_outcome(one, Status.not_logged, str(error), _run_id(cell)))
                 continue
             outcomes.append(_outcome(one, Status.finished, "", run_id))
-        self._say(_summary(self._runs[0].facts, cells, screen, work))
+        where = f" ({found})" if (found := place()) else ""
+        self._say(_summary(self._runs[0].facts, cells, screen, work) + where)
+        faults = [one for cell in cells for one in cell.done.values() if one.fault is not FaultKind.none]
+        for line in remarks(self._runs[0].config, screen, faults):
+            self._say(f"{self._title}: {line}")
         return outcomes
 
     def _finished_cell(self, cell: OpenCell, screen: tuple[Episode, ...], work: Work) -> FinishedCell:
@@ -230,7 +232,7 @@ def _track(cell: OpenCell) -> Track:
 
 
 def _timing(episode: Episode, seconds: float) -> dict[str, str | int | float]:
-    return {
+    line: dict[str, str | int | float] = {
         "task": episode.task,
         "fault": str(episode.fault),
         "site": -1 if episode.trace is None else episode.trace.site,
@@ -239,6 +241,9 @@ def _timing(episode: Episode, seconds: float) -> dict[str, str | int | float]:
         "ended": round(time.time(), 3),
         "pid": os.getpid(),
     }
+    came = [(turn.index, beside_of(turn.generation)) for turn in episode.turns]
+    beside = [dict(fields, turn=index) for index, fields in came if fields]
+    return line | {"beside": canonical(beside)} if beside else line
 
 
 def _rate(tokens: int, seconds: float) -> float | None:

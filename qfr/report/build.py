@@ -54,7 +54,7 @@ class ReportOptions:
     # The command that makes this report again; shown as it is.
     made: str = ""
     # Date and version line; empty = left out.
-    margin: float = 7.5
+    margin: float = 5.0
     # Of equivalence, in points (Jang 2026).
     family: tuple[Selector, ...] = ()
     # The declared family of contrasts; empty = none was declared.
