@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 
+from qfr.commands.loading import COMMANDS, load_command
+
 _SCRIPT = """\
 _qfr() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
@@ -35,8 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_arguments: argparse.Namespace) -> int:
     """Print the script."""
-    from qfr.cli import COMMANDS, load_command
-
     print(script(COMMANDS, lambda name: load_command(name)[1]), end="")
     return 0
 

@@ -24,7 +24,7 @@ from qfr.commands.common import (
     not_negative,
     points,
 )
-from qfr.errors import UserError
+from qfr.errors import TableError, UserError
 from qfr.front.reporting import ReportRequest, report_sweep
 from qfr.front.show import console
 from qfr.records import Policy
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vary",
         default=str(Axis.quant),
+        type=_axis,
         metavar="AXIS|KEY",
         help=f"what is contrasted: {', '.join(VARIES)}, memory, or a key such as engine.type_k",
     )
@@ -94,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         condition=arguments.filter,
         score_version=arguments.policy_version,
         policy=arguments.policy,
-        vary=check_axis(arguments.vary, (MEMORY,)),
+        vary=arguments.vary,
         method=arguments.method,
         resamples=arguments.resamples,
         seed=arguments.seed,
@@ -111,6 +112,13 @@ def run(arguments: argparse.Namespace) -> int:
     )
     report_sweep(store, request, console())
     return 0
+
+
+def _axis(text: str) -> str:
+    try:
+        return check_axis(text, (MEMORY,))
+    except TableError as error:
+        raise argparse.ArgumentTypeError(f"{error.what}; {error.hint}") from None
 
 
 def _fields(text: str) -> dict[str, str]:
