@@ -243,7 +243,7 @@ def test_pick_says_how_many_tasks_and_hours_are_missing(store: Store, call: Call
         log(store, quant, GOOD[:20])
     code, said, _ = call("pick", "--max-gb", "6")
     assert code == 1
-    assert "20 tasks cannot settle 5 points" in said
+    assert "20 tasks cannot show 'not worse by 5 points'" in said
     assert "171 tasks, less than a minute at the measured speed (f16 and it, one by one)" in said
     assert "experiment=pick" in said
 
