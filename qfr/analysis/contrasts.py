@@ -28,11 +28,13 @@ Read a table of published per-task successes and contrast its presets::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qfr.analysis.decisions import TARGETS, Rule, decide
 from qfr.analysis.decomposition import (
     POINTS,
     decompose,
@@ -44,6 +46,7 @@ from qfr.analysis.pairing import Pair, across_builds, cells_of, owned, pairs, ta
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
+from qfr.analysis.uncertainty import bayesian
 from qfr.stats import bootstrap, equivalence, intervals, lattice, power
 from qfr.stats.exact import PairedTest, sign_flip_test, sign_test
 from qfr.stats.intervals import Estimate, Method
@@ -100,10 +103,18 @@ def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) 
     """
     given, chosen = tuple(tables), options or Options()
     more = across_builds(given, chosen.vary) if chosen.across_builds else ()
+    every = (*pairs(given, chosen.vary, chosen.order), *more)
+    # One of them suffices to say "worse": they share the chance of saying it wrongly, as in the gate.
+    together = Counter((pair.label_a, pair.label_b, pair.a.policy) for pair in every)
     return tuple(
         contrast
-        for pair in (*pairs(given, chosen.vary, chosen.order), *more)
-        for contrast in contrast_pair(pair, chosen, s_star(pair, given, chosen.vary))
+        for pair in every
+        for contrast in contrast_pair(
+            pair,
+            chosen,
+            s_star(pair, given, chosen.vary),
+            together[pair.label_a, pair.label_b, pair.a.policy],
+        )
     )
 
 
@@ -127,8 +138,20 @@ def s_star(pair: Pair, tables: Iterable[TaskTable], vary: str) -> tuple[TaskTabl
     return tuple(table for table in members if table.tasks == pair.a.tasks)
 
 
-def contrast_pair(pair: Pair, options: Options, members: tuple[TaskTable, ...]) -> tuple[Contrast, ...]:
-    """Contrast one pair for every target and family; `members` are the cells whose certified tasks are S*."""
+def contrast_pair(
+    pair: Pair, options: Options, members: tuple[TaskTable, ...], comparisons: int = 1
+) -> tuple[Contrast, ...]:
+    """Contrast one pair for every target and family.
+
+    Parameters
+    ----------
+    pair : Pair
+    options : Options
+    members : tuple of TaskTable
+        The cells whose certified tasks are S*.
+    comparisons : int
+        Of these two levels, under how many prompts and settings: they share the chance of a wrong "worse".
+    """
     none = np.zeros(pair.a.n_tasks, dtype=np.bool_)
     shared = shared_tasks(members) if members else none
     targets = [target for target in Target if target is not Target.ungated or pair.a.key.gate == "none"]
@@ -145,7 +168,8 @@ def contrast_pair(pair: Pair, options: Options, members: tuple[TaskTable, ...]) 
         for family in families
         if family is None or target is not Target.s_star
     ]
-    return tuple(_contrast(pair, stratum, options) for stratum in strata)
+    rule = Rule(margin=options.margin / POINTS).shared(comparisons)
+    return tuple(_contrast(pair, stratum, options, rule) for stratum in strata)
 
 
 @dataclass(frozen=True)
@@ -160,15 +184,22 @@ class _Stratum:
     # cell_ids of everything that enters.
 
 
-def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
+def _contrast(pair: Pair, stratum: _Stratum, options: Options, rule: Rule) -> Contrast:
     a, b, within = pair.a, pair.b, stratum.within
     drawn = samples(stratum.target, a, b, within, stratum.shared)
     listed = stratum.family is None
     full = stratum.target is Target.full and bool(within.any())
     # Without a fault, success itself is what is compared.
     decides = listed and (stratum.target in (Target.matched, Target.full) or a.key.fault == "none")
+    said = None
+    if listed and stratum.target in TARGETS:
+        said = decide(a, b, replace(rule, target=stratum.target), pair.remarks)
     return replace(
-        _tested(_estimated(pair, stratum, drawn, options), drawn, options, decides),
+        _tested(_estimated(pair, stratum, drawn, options), drawn, decides),
+        verdict=said,
+        equivalence_low=_negated(said.equivalence_high) if said else None,
+        equivalence_high=_negated(said.equivalence_low) if said else None,
+        equivalent=said.equivalent if said else None,
         dropped_a=named(a.tasks, a.certified & within & ~drawn.enters_a) if listed else (),
         dropped_b=named(b.tasks, b.certified & within & ~drawn.enters_b) if listed else (),
         undelivered_a=a.undelivered_tasks if listed else (),
@@ -184,6 +215,7 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
     a, b, within = pair.a, pair.b, stratum.within
     axes = {axis: None if axis == options.vary else str(getattr(a.key, axis.value)) for axis in Axis}
     estimate = _estimate(drawn, options, _stream(pair, stratum, options))
+    careful = bayesian(drawn, _stream(pair, stratum, options), options.level)
     return Contrast(
         model=axes[Axis.model],
         quant=axes[Axis.quant],
@@ -215,6 +247,9 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
         method=estimate.method.value,
         resamples=estimate.resamples,
         seed=options.seed if estimate.resamples is not None else None,
+        bayes_low=_points(careful.low),
+        bayes_high=_points(careful.high),
+        bayes_method=str(careful.method),
         degenerate=estimate.degenerate,
         reliable=estimate.reliable,
         reason=_reason(estimate, drawn, stratum, (pair.label_a, pair.label_b)),
@@ -223,10 +258,9 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
     )
 
 
-def _tested(contrast: Contrast, drawn: Samples, options: Options, decides: bool) -> Contrast:
-    """The same with its tests; those that decide on a deployment only where `decides`."""
+def _tested(contrast: Contrast, drawn: Samples, decides: bool) -> Contrast:
+    """The same with its tests; what plans a deployment only where `decides`."""
     test, flip = _tests(drawn)
-    alike = _equivalence(drawn, options) if decides else None
     return replace(
         contrast,
         favour_a=test.favour_first if test else None,
@@ -236,21 +270,12 @@ def _tested(contrast: Contrast, drawn: Samples, options: Options, decides: bool)
         signflip_p=flip.p if flip else None,
         smallest_p=test.smallest_p if test else None,
         detectable=_detectable(drawn) if decides else None,
-        equivalence_low=_points(alike.low) if alike else None,
-        equivalence_high=_points(alike.high) if alike else None,
-        equivalent=alike.equivalent if alike else None,
     )
 
 
 def _estimate(drawn: Samples, options: Options, rng: np.random.Generator) -> Estimate:
     ask = bootstrap.paired if drawn.paired else bootstrap.two_sample
     return ask(drawn.rates_a, drawn.rates_b, options=options.bootstrap, rng=rng)
-
-
-def _equivalence(drawn: Samples, options: Options) -> equivalence.Equivalence:
-    return equivalence.tost_bootstrap(
-        lattice.difference(drawn.rates_a, drawn.rates_b), options.margin / POINTS
-    )
 
 
 def _tests(drawn: Samples) -> tuple[PairedTest | None, PairedTest | None]:
@@ -261,11 +286,7 @@ def _tests(drawn: Samples) -> tuple[PairedTest | None, PairedTest | None]:
 
 
 def _detectable(drawn: Samples) -> float | None:
-    difference = lattice.difference(drawn.rates_a, drawn.rates_b)
-    observed = power.spread(difference)
-    if not observed:
-        return None
-    return _points(power.detectable(len(difference), observed).difference)
+    return _points(power.detectable_difference(lattice.difference(drawn.rates_a, drawn.rates_b)).difference)
 
 
 def _stream(pair: Pair, stratum: _Stratum, options: Options) -> np.random.Generator:
@@ -286,6 +307,11 @@ def _reason(estimate: Estimate, drawn: Samples, stratum: _Stratum, labels: tuple
     if empty:
         return f"no certified task with a delivered fault at {' and '.join(empty)}"
     return estimate.reason
+
+
+def _negated(fraction: float | None) -> float | None:
+    # A verdict speaks of B minus A, a contrast of A minus B.
+    return None if fraction is None else _points(0.0 - fraction)
 
 
 def _points(value: float | None) -> float | None:

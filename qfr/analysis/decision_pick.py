@@ -98,7 +98,9 @@ class Pick:
     # From large to small, the reference first.
 
 
-def pick(reference: Preset, others: Sequence[Preset], rule: Rule, max_bytes: float) -> Pick:
+def pick(
+    reference: Preset, others: Sequence[Preset], rule: Rule, max_bytes: float, *, tested: bool = False
+) -> Pick:
     """Choose a preset.
 
     Parameters
@@ -109,6 +111,8 @@ def pick(reference: Preset, others: Sequence[Preset], rule: Rule, max_bytes: flo
     rule : Rule
     max_bytes : float
         Largest file that will do.
+    tested : bool
+        Carry the verdict of presets behind the stop too. It is for the reader: they are not named.
     """
     fits = reference.bytes <= max_bytes
     steps = [Step(reference, Standing.REFERENCE, None, "fits" if fits else "does not fit")]
@@ -124,7 +128,8 @@ def pick(reference: Preset, others: Sequence[Preset], rule: Rule, max_bytes: flo
             steps.append(Step(preset, Standing.NOT_COMPARABLE, None, _said(found.apart)))
         elif stopped is not None:
             reason = f"the sequence stopped at {stopped.preset.name}"
-            steps.append(Step(preset, Standing.NOT_TESTED, None, reason))
+            beside = decide(reference.table, preset.table, rule, found.pairs[0].remarks) if tested else None
+            steps.append(Step(preset, Standing.NOT_TESTED, beside, reason))
         else:
             decision = decide(reference.table, preset.table, rule, found.pairs[0].remarks)
             shown = decision.outcome is Outcome.NOT_WORSE

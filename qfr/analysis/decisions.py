@@ -91,6 +91,9 @@ class Decision:
     rate_candidate: float | None
     difference: Estimate
     # 95 % bootstrap interval (exact), for the reader.
+    equivalence_low: float | None
+    equivalence_high: float | None
+    # Both one-sided bounds of level 1 - alpha: within the margin, the two are equivalent.
     at_least: float | None
     # Lower bound of the difference, one-sided, of level 1 - alpha: decides "not worse".
     at_most: float | None
@@ -160,6 +163,7 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
     bounds = _bounds(drawn, rule.alpha, rule.worse_alpha, shift)
     at_least, at_most = bounds
     differences = lattice.difference(drawn.rates_b, drawn.rates_a) if drawn.paired else None
+    even = _bounds(drawn, rule.alpha, rule.alpha, shift)
     flip = None if differences is None else sign_flip_test(differences).p
     direction = _direction(_bounds(drawn, rule.worse_alpha / 2, rule.worse_alpha / 2, shift), flip, rule)
     outcome, reason = _outcome(drawn, baseline, rule, bounds, direction)
@@ -174,7 +178,7 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
         rule=rule,
         outcome=outcome,
         direction=direction if outcome is not Outcome.NOT_COMPARABLE else Direction.NEITHER,
-        equivalent=outcome is Outcome.NOT_WORSE and _within(drawn, rule, shift),
+        equivalent=outcome is Outcome.NOT_WORSE and _within(even, rule.margin),
         reason=reason,
         p=flip,
         n_tasks=int((drawn.enters_a | drawn.enters_b).sum()),
@@ -183,6 +187,8 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
         rate_baseline=drawn.rates_a.mean,
         rate_candidate=drawn.rates_b.mean,
         difference=_estimate(drawn),
+        equivalence_low=even[0],
+        equivalence_high=even[1],
         at_least=at_least,
         at_most=at_most,
         better=None if differences is None else int((differences.numerators > 0).sum()),
@@ -223,10 +229,9 @@ def _direction(bounds: tuple[float | None, float | None], p: float | None, rule:
     return Direction.BETTER if at_least > 0 else Direction.WORSE if at_most < 0 else Direction.NEITHER
 
 
-def _within(drawn: Samples, rule: Rule, shift: tuple[float, float]) -> bool:
-    """Whether both one-sided bounds of level 1 - alpha lie within the margin."""
-    at_least, at_most = _bounds(drawn, rule.alpha, rule.alpha, shift)
-    return at_least is not None and at_most is not None and -rule.margin < at_least <= at_most < rule.margin
+def _within(bounds: tuple[float | None, float | None], margin: float) -> bool:
+    at_least, at_most = bounds
+    return at_least is not None and at_most is not None and -margin < at_least <= at_most < margin
 
 
 def _minus(first: float | None, second: float | None) -> float | None:

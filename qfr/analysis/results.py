@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qfr.analysis.decisions import Decision
 from qfr.analysis.decomposition import Bounds, Decomposition
 
 
@@ -58,6 +59,11 @@ class Contrast:
     method: str
     resamples: int | None
     seed: int | None
+    bayes_low: float | None
+    bayes_high: float | None
+    # Bayesian bootstrap with half an imagined task at each end: the interval that words rest on.
+    bayes_method: str
+    # bayesian (one value per task), or bayesian_joint (two sets that share tasks).
     degenerate: bool
     reliable: bool
     reason: str | None
@@ -72,17 +78,21 @@ class Contrast:
     smallest_p: float | None = None
     # The smallest p that the untied tasks could have given.
     detectable: float | None = None
-    # True difference in points that this many tasks, spread as observed, find with 80 % power; matched and
-    # full over all tasks only.
+    # True difference in points that this many tasks find with 80 % power (`power.detectable_difference`);
+    # matched and full over all tasks only, None where the interval is flagged.
 
-    # --- equivalence within a margin; None but for matched and full over all tasks ------------------
+    # --- the verdict of B against A; None within families and for S* ----------------------------------
+    verdict: Decision | None = None
+    # By the rule of the gate (`qfr.analysis.decisions`), at `margin`.
+
+    # --- equivalence within the margin; None where there is no verdict ------------------------------
     margin: float
     # In points.
     equivalence_low: float | None = None
     equivalence_high: float | None = None
-    # The 90 % interval that decides (two one-sided tests of level 0.05), in points.
+    # Two one-sided bounds of level 95 %, in points: the rule of the gate.
     equivalent: bool | None = None
-    # That interval lies strictly within the margin; None where it cannot be told.
+    # Both lie within the margin, and A reaches more than the margin.
 
     # --- what it is made of; None where it does not apply -------------------------------------------
     decomposition: Decomposition | None = None

@@ -40,6 +40,7 @@ from qfr.commands.common import add_store
 from qfr.commands.sides import add_axes, add_decision, read, side
 from qfr.errors import ConfigError, UserError
 from qfr.front.show import console
+from qfr.report.ranking import ONE_LOOK
 from qfr.tracking.cells import LoggedCell
 from qfr.tracking.reader import Reading
 
@@ -120,8 +121,7 @@ def _gate(arguments: argparse.Namespace) -> Gate:
     margin = arguments.margin / 100
     # One comparison that is worse fails the gate, so they share the chance of a wrong "worse"; a wrong "not
     # worse" needs no sharing, because all of them must be shown.
-    rule = Rule(arguments.target, margin)
-    rule = Rule(arguments.target, margin, rule.alpha, rule.alpha / max(1, len(found.pairs)))
+    rule = Rule(arguments.target, margin).shared(len(found.pairs))
     decisions = tuple(decide(pair.baseline, pair.candidate, rule, pair.remarks) for pair in found.pairs)
     apart = (
         *found.apart,
@@ -143,7 +143,7 @@ def _notes(reading: Reading, cells: Iterable[LoggedCell]) -> tuple[str, ...]:
     notes += [
         f"not deterministic: {one.name} has finished runs with different logs" for one in reading.alarms
     ]
-    return tuple(notes)
+    return (*notes, ONE_LOOK)
 
 
 def _table(gate: Gate) -> Table:
@@ -161,7 +161,7 @@ def _table(gate: Gate) -> Table:
             escape(interval(one)),
             points(one.at_least),
             points(one.at_most),
-            f"[{_COLOURS[one.outcome]}]{one.outcome}[/]",
+            f"[{_COLOURS[one.outcome]}]{one.label}[/]",
         )
     return table
 

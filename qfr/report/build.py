@@ -18,10 +18,9 @@ from qfr.analysis.interactions import Interaction, interactions
 from qfr.analysis.ladder import Ladder, ladders
 from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import Grouped, NamedGroup, grouped
-from qfr.analysis.overall import Overall, overall
 from qfr.analysis.pairing import Apart, kept_apart
 from qfr.analysis.process import Process, process
-from qfr.analysis.ranking import Rank, rank
+from qfr.analysis.ranking import Ranking, rank
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import TaskTable
 from qfr.facts import CellFacts
@@ -100,7 +99,6 @@ class Report:
     # Of every cell shown, clean passes included.
     contrasts: tuple[Contrast, ...]
     summaries: tuple[CellSummary, ...]
-    overall: tuple[Overall, ...]
     at_equal_memory: tuple[Contrast, ...]
     # Model against model, paired by the size of their files; empty where there is one model.
     processes: tuple[Process, ...]
@@ -108,8 +106,8 @@ class Report:
     apart: tuple[Apart, ...]
     joined: Joined
     gaps: Gaps
-    ranks: tuple[Rank, ...]
-    # Presets against the highest one, averaged over prompts.
+    ranks: tuple[Ranking, ...]
+    # Which preset to deploy, by model, setting and policy.
     families: tuple[Family, ...]
     together: tuple[Together, ...]
     # Simultaneous intervals over the prompts; only where presets are contrasted.
@@ -174,13 +172,12 @@ def build_report(
         facts=tuple(cell.facts for cell in everything),
         contrasts=contrasts,
         summaries=summaries,
-        overall=overall(tables, way, seed),
         at_equal_memory=memory,
         processes=processes,
         apart=() if vary == MEMORY else kept_apart(tables, vary),
         joined=joined,
         gaps=gaps or Gaps(),
-        ranks=rank(tables, way, seed, chosen.margin),
+        ranks=rank(tables, _sizes(everything), way, seed, chosen.margin),
         families=families(contrasts, chosen.family),
         together=together(tables, chosen.resamples, seed) if by_preset else (),
         interactions=interactions(tables, way, seed),
@@ -217,6 +214,11 @@ def _at_equal_memory(
     facts = [cell.facts for cell in cells]
     sizes = {(f.model, f.quant, f.model_sha256): float(f.model_bytes) for f in facts if f.model_bytes > 0}
     return equal_memory([table for table in tables if table.key.fault != "none"], sizes, options.contrasts)
+
+
+def _sizes(cells: Iterable[Cell]) -> dict[str, int]:
+    """Bytes of each GGUF, by its SHA-256."""
+    return {cell.facts.model_sha256: cell.facts.model_bytes for cell in cells if cell.facts.model_bytes > 0}
 
 
 def gaps_of(reading: Reading) -> Gaps:

@@ -33,12 +33,15 @@ def print_report(report: Report, console: Console) -> None:
     if report.reference_agents:
         agents = ", ".join(report.reference_agents)
         console.print(_plain(f"Reference agents ({agents}): no evidence about any other model.", "yellow"))
-    for line in overview(report):
-        console.print(_plain(line))
     for ranking in rankings(report):
         console.print()
         console.print(_plain(f"{ranking.title}: {ranking.advice}", "bold"))
+        for line in ranking.more:
+            console.print(_plain(line))
         console.print(_table(ranking.table))
+    console.print()
+    for line in overview(report):
+        console.print(_plain(line))
     policy = report.options.policy.value
     for name, view in recovery_tables(report, policy):
         console.print()

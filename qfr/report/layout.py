@@ -172,6 +172,13 @@ def interval(contrast: Contrast, digits: int = 1) -> str:
     return f"[{signed(contrast.low, digits)}, {signed(contrast.high, digits)}]".replace("+", "")
 
 
+def careful(contrast: Contrast, digits: int = 1) -> str:
+    """Return the interval that words rest on, as ``[12.5, 44.2]``; empty where there is none."""
+    if contrast.bayes_low is None or contrast.bayes_high is None:
+        return ""
+    return f"[{signed(contrast.bayes_low, digits)}, {signed(contrast.bayes_high, digits)}]".replace("+", "")
+
+
 def p_value(p: float | None) -> str:
     """Return a p value as a reader wants it, never as 0."""
     if p is None:

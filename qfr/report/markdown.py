@@ -29,9 +29,11 @@ def render_markdown(report: Report) -> str:
     if report.reference_agents:
         names = ", ".join(escaped(name) for name in report.reference_agents)
         lines += [f"> **Reference agents** ({names}): no evidence about any other model.", ""]
-    lines += [f"{escaped(line)}  " for line in overview(report)]
     for one in rankings(report):
-        lines += ["", f"### {escaped(one.title)}", "", f"**{escaped(one.advice)}**", "", *_table(one.table)]
+        lines += ["", f"### {escaped(one.title)}", "", f"**{escaped(one.advice)}**", ""]
+        lines += [f"{escaped(line)}  " for line in one.more]
+        lines += ["", *_table(one.table)]
+    lines += ["", *(f"{escaped(line)}  " for line in overview(report))]
     for answer in answers(report):
         lines += ["", f"#### {escaped(answer.title)}: preset against preset", ""]
         if answer.flag:

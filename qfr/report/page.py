@@ -17,7 +17,7 @@ from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
 from qfr.report.processtables import parting_table, process_tables
-from qfr.report.ranking import Ranking, rankings
+from qfr.report.ranking import ONE_LOOK, Ranking, rankings
 from qfr.report.replication import Replication, replication
 from qfr.report.sections import (
     FigureView,
@@ -74,6 +74,8 @@ class Page:
     agents: tuple[str, ...]
     overview: tuple[str, ...]
     rankings: tuple[Ranking, ...]
+    one_look: str
+    # Under which conditions the verdicts hold.
     answers: tuple[Answer, ...]
     notices: tuple[Notice, ...]
     plans: tuple[Plan, ...]
@@ -143,6 +145,7 @@ def page_of(report: Report) -> Page:
         agents=agents,
         overview=overview(report),
         rankings=rankings(report),
+        one_look=ONE_LOOK,
         answers=answers(report),
         notices=notices(report),
         plans=tuple(

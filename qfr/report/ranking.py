@@ -1,18 +1,23 @@
-"""The answer to "which preset do I deploy?": presets ranked, with a verdict in words for each."""
+"""The answer to "which preset do I deploy?": presets by prompt, with the gate's verdict in words."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import median
 
 from qfr.analysis.decomposition import POINTS
-from qfr.analysis.overall import Overall
-from qfr.analysis.ranking import Rank
-from qfr.analysis.targets import CellKey
+from qfr.analysis.ranking import Ranked
+from qfr.analysis.ranking import Ranking as Ranks
 from qfr.report.build import Report
-from qfr.report.layout import shortened, signed
+from qfr.report.layout import shortened
 from qfr.report.views import Entry, Table
-from qfr.scope import Scope, labels
+
+#: Under which conditions the statements of a page hold (docs/decisions.md).
+ONE_LOOK = (
+    "Each verdict holds for a prompt, target, policy and suite size that were chosen beforehand, and for one "
+    "look at the results."
+)
 
 
 @dataclass(frozen=True)
@@ -22,151 +27,164 @@ class Ranking:
     title: str
     agent: bool
     advice: str
-    # One sentence.
+    # What may be deployed, in one or two sentences.
+    more: tuple[str, ...]
+    # What else a reader should take home: the prompt's own effect, missing cells.
     table: Table
 
 
 def rankings(report: Report) -> tuple[Ranking, ...]:
     """Rank the presets of every model and setting under the headline policy."""
-    policy = report.options.policy.value
-    settings: dict[Scope, list[Overall]] = defaultdict(list)
-    for one in report.overall:
-        if one.policy == policy:
-            settings[one.setting].append(one)
-    ranks = {(r.setting, r.name): r for r in report.ranks if r.policy == policy}
+    mine = [one for one in report.ranks if one.policy == report.options.policy.value]
     agents = set(report.reference_agents)
-    told = labels(tuple(settings))
-    titles = {
-        setting: " · ".join(part for part in (*_names(settings[setting][0].key), text) if part)
-        for setting, text in zip(settings, told, strict=True)
-    }
-    names = shortened(titles.values())
-    found = []
-    for setting, members in settings.items():
-        members.sort(key=lambda one: -(one.full.value or 0.0))
-        rows = [(one, ranks.get((setting, one.name))) for one in members]
-        found.append(
-            Ranking(
-                title=names[titles[setting]],
-                agent=members[0].key.model in agents,
-                advice=_advice(report, rows),
-                table=_table(report, rows),
-            )
+    titles = [_title(one) for one in mine]
+    names = shortened(titles)
+    return tuple(
+        Ranking(
+            title=names[title],
+            agent=one.key.model in agents,
+            advice=advice(one),
+            more=(*_effect(one), *_missing(one)),
+            table=_table(report, one),
         )
-    return tuple(found)
+        for one, title in zip(mine, titles, strict=True)
+    )
 
 
-def told_rank(rank: Rank) -> str:
-    """Say in words what the difference to the highest preset shows."""
-    found, name, margin = rank.difference, rank.reference, rank.equivalence.margin * POINTS
-    if found.value is None or found.low is None or found.high is None:
-        return f"against {name}: {found.reason}"
-    if found.degenerate:
-        return f"no difference from {name} in any of {found.n} tasks, which proves no equality"
-    alike = bool(rank.equivalence.equivalent)
-    doubt = "" if found.reliable else " (the interval is too short for so few tasks)"
-    within = f", though within {margin:g} points" if alike else ""
-    if found.low > 0:
-        return f"better than {name}{within}{doubt}"
-    if found.high < 0:
-        return f"worse than {name}{within}{doubt}"
-    if alike and rank.equivalence.reliable:
-        return f"equivalent to {name} within {margin:g} points"
-    if good_enough(rank):
-        return f"not worse than {name} by more than {margin:g} points"
-    told = f"not distinguishable from {name} with {found.n} tasks"
-    if rank.detectable is not None:
-        told += f"; a true difference below about {rank.detectable:.0f} points would often be missed"
-    return told
-
-
-def good_enough(rank: Rank) -> bool:
-    """Whether the preset is shown to be not worse than the highest by more than the margin (level 0.05)."""
-    alike = rank.equivalence
-    if alike.low is None or not alike.reliable or alike.degenerate:
-        return False
-    return alike.low > -alike.margin
-
-
-def _advice(report: Report, rows: list[tuple[Overall, Rank | None]]) -> str:
-    ranked = [(one, rank) for one, rank in rows if rank is not None]
-    if not ranked:
-        return "Only one preset was run, so there is nothing to choose between."
-    reference = ranked[0][1].reference
-    margin = f"{report.options.margin:g} points"
-    passed = [(one, rank) for one, rank in ranked if good_enough(rank)]
-    if passed:
-        sizes = [(_bytes(report, one), one, rank) for one, rank in passed]
-        known = [row for row in sizes if row[0]]
-        size, one, rank = min(known or sizes, key=lambda row: row[0])
-        small = f" ({_megabytes(size)} MB)" if size else ""
+def advice(ranks: Ranks) -> str:
+    """Say which preset is shown, under every prompt or prompt by prompt."""
+    reference, margin = ranks.reference, f"{ranks.margin:g} points"
+    others = [one for one in ranks.presets if one.name != reference]
+    if reference is None:
+        return "No verdict: the presets' names say no precision, so none is the reference."
+    if not others:
+        return f"Only {reference} was run, so there is nothing to choose between."
+    best = ranks.everywhere
+    several = len(ranks.prompts) > 1
+    where = f" under every prompt ({', '.join(ranks.prompts)})" if several else f" under {ranks.prompts[0]}"
+    if best is not None:
+        size = f" ({_megabytes(best.bytes)} MB)" if best.bytes else ""
+        labels = dict.fromkeys(there.label for there in best.prompts)
         return (
-            f"Smallest preset shown to be not worse than {reference} by more than {margin}: "
-            f"{one.name}{small}, {told_rank(rank)}."
+            f"Use {best.name}{size}: shown to be not worse than {reference} by more than {margin}{where} "
+            f"({', '.join(labels)})."
         )
-    worse = [one.name for one, rank in ranked if (rank.difference.high or 0.0) < 0]
-    text = f"No preset below {reference} is shown to be not worse by more than {margin}"
-    if worse:
-        text += f"; {' and '.join(worse)} {'does' if len(worse) == 1 else 'do'} worse"
-    if len(worse) == len(ranked):
-        return f"{text}."
-    n = max(rank.difference.n for _, rank in ranked)
-    return f"{text}. With {n} tasks only large differences can be told; more tasks would settle smaller ones."
+    by_prompt = [(prompt, ranks.smallest(prompt)) for prompt in ranks.prompts]
+    shown = [f"{prompt}: {one.name}" for prompt, one in by_prompt if one is not None]
+    none = [prompt for prompt, one in by_prompt if one is None]
+    worse = ranks.worse_everywhere
+    if not shown:
+        text = f"No preset is shown to be as good as {reference} within {margin}{where}"
+        if worse:
+            text += f"; {_listed(worse)} {'is' if len(worse) == 1 else 'are'} worse by more than that"
+        open_ones = len(worse) < len(others)
+        return f"{text}. {_needed(ranks)}".rstrip() if open_ones else f"{text}."
+    text = f"No preset is shown to be not worse than {reference} by more than {margin} under every prompt. "
+    text += f"By prompt: {'; '.join(shown)}"
+    return text + (f"; none under {_listed(none)}." if none else ".")
 
 
-def _table(report: Report, rows: list[tuple[Overall, Rank | None]]) -> Table:
-    policy, several = report.options.policy.value, any(len(one.prompts) > 1 for one, _ in rows)
+def _needed(ranks: Ranks) -> str:
+    """What would settle it: the tasks that the verdicts ask for."""
+    wanted = [
+        plan.n
+        for one in ranks.presets
+        for there in one.prompts
+        if there.step is not None and there.step.decision is not None
+        for _, plan in there.step.decision.plans[:1]
+        if plan.n is not None
+    ]
+    if not wanted:
+        return ""
+    low, high = min(wanted), max(wanted)
+    count = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return f"About {count} tasks would show it where there is no true difference."
+
+
+def _effect(ranks: Ranks) -> Iterable[str]:
+    found = ranks.effect
+    if found is None:
+        return
+    best, worst = found.best, found.worst
+    gap = POINTS * (best.rate - worst.rate)
+    if gap == 0:
+        yield f"The prompt makes no difference: every preset reaches the same under {_listed(ranks.prompts)}."
+        return
+    yield (
+        f"The prompt alone moves {found.preset} by {gap:.1f} points: {_percent(worst.rate)} under "
+        f"{worst.prompt}, {_percent(best.rate)} under {best.prompt}."
+    )
+
+
+def _missing(ranks: Ranks) -> Iterable[str]:
+    if ranks.missing:
+        shared = (
+            f"ranked on {', '.join(ranks.shared)} alone" if ranks.shared else "no prompt is shared by all"
+        )
+        names = ", ".join(ranks.missing[:8]) + (" …" if len(ranks.missing) > 8 else "")
+        yield f"Not finished: {names}; averages are {shared}."
+
+
+def _table(report: Report, ranks: Ranks) -> Table:
+    several = len(ranks.prompts) > 1
     entries = []
-    for place, (one, rank) in enumerate(rows, 1):
-        peak, speed = _cost(report, one)
-        ends = "" if one.full.low is None else f"[{_percent(one.full.low)}, {_percent(one.full.high)}]"
+    for place, one in enumerate(ranks.presets, 1):
+        peak, speeds = _cost(report, one)
+        ends = ""
+        if one.bayesian.low is not None and one.bayesian.high is not None:
+            ends = f"[{_percent(one.bayesian.low)}, {_percent(one.bayesian.high)}]"
         row = [
-            Entry(f"{place}. {one.name}"),
-            Entry(_percent(one.full.value), ends, not one.full.reliable),
-            _verdict(rank),
-            Entry(_megabytes(_bytes(report, one)) or "–"),
+            Entry(f"{place}. {one.name}" if ranks.shared else one.name),
+            Entry(_percent(one.full.value), ends),
+            Entry(_verdicts(ranks, one)),
+            Entry(_megabytes(one.bytes) or "–"),
             Entry(_megabytes(peak) or "–"),
-            Entry(f"{speed:,.0f}" if speed else "–"),
+            Entry(f"{median(speeds):,.0f}" if speeds else "–", _range(speeds)),
             Entry(f"{one.certified} of {one.tasks}"),
         ]
         if several:
             row.append(Entry(f"{_percent(one.lowest)} to {_percent(one.highest)}"))
         entries.append(tuple(row))
-    prompts = rows[0][0].prompts
+    averaged = f", averaged over {', '.join(ranks.shared)}" if several and ranks.shared else ""
     caption = (
-        f"Presets by full-pipeline success ({policy} scoring"
-        + (f", averaged over {', '.join(prompts)}" if several else "")
-        + "), 95 % task-bootstrap interval."
+        f"Presets by full-pipeline success ({ranks.policy} scoring{averaged}), 95 % Bayesian bootstrap "
+        f"interval over tasks. Verdicts are against {ranks.reference}, by prompt, margin {ranks.margin:g} "
+        "points; nothing rests on the average."
     )
     head = ["Preset", "Full pipeline", "Verdict", "File, MB", "Peak memory, MB", "Tokens/s", "Certified"]
-    return Table(caption, (*head, *(["From prompt to prompt"] if several else [])), tuple(entries))
+    return Table(caption, (*head, *(["Lowest to highest prompt"] if several else [])), tuple(entries))
 
 
-def _verdict(rank: Rank | None) -> Entry:
-    if rank is None:
-        return Entry("the yardstick")
-    found = rank.difference
-    ends = ""
-    if found.value is not None:
-        ends = f"{signed(POINTS * found.value)}"
-    if found.low is not None and found.high is not None:
-        ends += f" [{signed(POINTS * found.low)}, {signed(POINTS * found.high)}]".replace("+", "")
-    return Entry(told_rank(rank), ends, not found.reliable)
+def _verdicts(ranks: Ranks, one: Ranked) -> str:
+    """Each verdict with the prompts that it holds under."""
+    if one.name == ranks.reference:
+        return "the yardstick"
+    prompts: dict[str, list[str]] = {}
+    for there in one.prompts:
+        prompts.setdefault(there.label, []).append(there.prompt)
+    if len(prompts) == 1 and len(ranks.prompts) == len(one.prompts):
+        return next(iter(prompts))
+    return "; ".join(f"{', '.join(names)}: {label}" for label, names in prompts.items())
 
 
-def _names(key: CellKey) -> tuple[str, ...]:
-    return key.model, key.fault, key.executor, key.suite
+def _title(ranks: Ranks) -> str:
+    key = ranks.key
+    gate = "" if key.gate == "certified" else f"gate {key.gate}"
+    context = ranks.label or key.context
+    parts = (key.model, key.fault, key.executor, key.suite, gate if "gate" not in context else "", context)
+    return " · ".join(part for part in parts if part)
 
 
-def _bytes(report: Report, one: Overall) -> float:
-    return next((f.model_bytes for f in report.facts if f.cell_id in one.cells), 0)
-
-
-def _cost(report: Report, one: Overall) -> tuple[float | None, float | None]:
+def _cost(report: Report, one: Ranked) -> tuple[float | None, list[float]]:
     measured = [found for cell, found in report.material.measured.items() if cell in one.cells]
     peaks = [m.peak_memory_bytes for m in measured if m.peak_memory_bytes is not None]
-    speeds = sorted(m.decode_tokens_per_second for m in measured if m.decode_tokens_per_second is not None)
-    return max(peaks, default=None), speeds[len(speeds) // 2] if speeds else None
+    return max(peaks, default=None), sorted(
+        m.decode_tokens_per_second for m in measured if m.decode_tokens_per_second is not None
+    )
+
+
+def _range(speeds: list[float]) -> str:
+    return f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}" if len(speeds) > 1 else ""
 
 
 def _megabytes(size: float | None) -> str:
@@ -177,3 +195,8 @@ def _megabytes(size: float | None) -> str:
 
 def _percent(rate: float | None) -> str:
     return "–" if rate is None else f"{100 * rate:.1f} %"
+
+
+def _listed(parts: Iterable[str]) -> str:
+    words = list(parts)
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

@@ -9,7 +9,7 @@ tokens or area), ``n_tasks``, ``reliable`` and ``reason``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -74,8 +74,9 @@ def diagnostics_frame(report: Report) -> pd.DataFrame:
 def further_frame(report: Report) -> pd.DataFrame:
     """Return ranks, interactions, named groups, simultaneous intervals and ladders, one figure per row."""
     rows = [
-        _row((r.key, "rank", " ".join(r.prompts), r.reference, r.policy), r.difference, "points")
+        _row((replace(r.key, quant=one.name), "rank", " ".join(r.shared), "", r.policy), one.full, "rate")
         for r in report.ranks
+        for one in r.presets
     ]
     for i in report.interactions:
         item = f"{i.target}: ({i.a} - {i.b} under {i.first}) - (the same under {i.second})"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from qfr.analysis.cells import CellSummary
+from qfr.analysis.decisions import Direction, Outcome
 from qfr.analysis.levels import NOT_STATED
 from qfr.analysis.pairing import level
 from qfr.analysis.results import Contrast
@@ -14,7 +15,7 @@ from qfr.analysis.targets import Target
 from qfr.analysis.trials import FOREIGN
 from qfr.records import Policy
 from qfr.report.build import Report
-from qfr.report.layout import PANELS, TITLES, Group, Pair, cell_name, groups, interval, signed
+from qfr.report.layout import PANELS, TITLES, Group, Pair, careful, cell_name, groups, signed
 from qfr.report.outcomes import ENDINGS
 
 #: Imported logs whose success the overview tells; the tables hold all.
@@ -36,7 +37,7 @@ class Answer:
     title: str
     lines: tuple[Line, ...]
     flag: str
-    # One sentence on signs that turn although both intervals exclude zero; empty when none does.
+    # One sentence on signs that turn although both verdicts are shown; empty when none does.
     flags: tuple[str, ...]
     # Each of them.
 
@@ -85,6 +86,8 @@ def overview(report: Report) -> tuple[str, ...]:
     if any(p.episodes for p in faulted):
         told = _told_endings(e for p in faulted for e in ((c.name, c.count) for c in p.endings))
         lines.append(f"Fault episodes: {told}.")
+    if told := _detectable(report):
+        lines.append(told)
     if whole and not report.contrasts:
         vary = report.options.vary
         levels = ", ".join(dict.fromkeys(level(s, vary) for s in whole))
@@ -110,61 +113,54 @@ def _imported(logs: list[CellSummary]) -> Iterable[str]:
         yield f"… and {len(logs) - _MOST_LOGS} more logs."
 
 
-def verdict(contrast: Contrast) -> str:
-    """Say what an interval shows: ``a`` or ``b`` is ahead, ``same``, ``open`` or ``none`` to tell from."""
-    if contrast.points is None or contrast.low is None or contrast.high is None or contrast.degenerate:
-        return "none"
-    if contrast.low > 0:
+def ahead(contrast: Contrast) -> str:
+    """Say which side is shown to be ahead: ``a``, ``b``, or neither (empty)."""
+    found = contrast.verdict
+    if found is None:
+        return ""
+    if found.outcome is Outcome.WORSE or found.direction is Direction.WORSE:
         return "a"
-    if contrast.high < 0:
-        return "b"
-    return "same" if contrast.equivalent and contrast.reliable else "open"
+    return "b" if found.direction is Direction.BETTER else ""
 
 
 def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
     target = group.panels[-1]
     rows = [(row, c) for row in group.rows if (c := group.find(row, pair, target)) is not None]
-    sides: dict[str, list[tuple[str, Contrast]]] = defaultdict(list)
+    labels: dict[str, list[str]] = defaultdict(list)
     for row, contrast in rows:
-        sides[verdict(contrast)].append((row, contrast))
+        labels["no verdict" if contrast.verdict is None else contrast.verdict.label].append(row)
     if not rows:
         return
-    wording = (
-        ("a", f"{pair[0]} is ahead of {pair[1]} under"),
-        ("b", f"{pair[1]} is ahead of {pair[0]} under"),
-        ("same", f"{pair[0]} and {pair[1]} are equivalent within {rows[0][1].margin:g} points under"),
-        (
-            "open",
-            "not told apart under"
-            if sides["a"] or sides["b"]
-            else f"{pair[0]} and {pair[1]} are not told apart under",
-        ),
-        ("none", f"no usable interval for {pair[0]} against {pair[1]} under"),
-    )
-    parts = [f"{words} {_listed(row for row, _ in sides[side])}" for side, words in wording if sides[side]]
     # Imported logs name no prompt.
-    text = "; ".join(part.removesuffix(f" under {NOT_STATED}") for part in parts)
-    detail = "; ".join(_told(row, c) for row, c in rows) + _detectable(sides["open"])
+    parts = [
+        f"{label} under {_listed(named)}".removesuffix(f" under {NOT_STATED}")
+        for label, named in labels.items()
+    ]
     yield Line(
-        f"{text[0].upper()}{text[1:]} ({TITLES[target].lower()}).", f"{pair[0]} − {pair[1]}: {detail}."
+        f"{pair[1]} against {pair[0]}: {'; '.join(parts)} ({TITLES[target].lower()}).",
+        f"{pair[0]} − {pair[1]}: {'; '.join(_told(row, c) for row, c in rows)}.",
     )
 
 
 def _told(row: str, contrast: Contrast) -> str:
-    if contrast.points is None:
-        return f"{row} {contrast.reason}"
-    doubt = "" if contrast.reliable else " (degenerate)" if contrast.degenerate else " (too short)"
     name = "" if row == NOT_STATED else f"{row} "
-    return f"{name}{signed(contrast.points)} {interval(contrast)}{doubt}"
+    if contrast.points is None:
+        return f"{name}{contrast.reason}"
+    return f"{name}{signed(contrast.points)} {careful(contrast)}"
 
 
-def _detectable(rows: list[tuple[str, Contrast]]) -> str:
-    values = [c.detectable for _, c in rows if c.detectable is not None]
-    if not values:
+def _detectable(report: Report) -> str:
+    """The one detectable difference of a page: of the full pipeline, the largest over its contrasts."""
+    policy = report.options.policy.value
+    found = [
+        (c.detectable, c.n_tasks)
+        for c in report.contrasts
+        if c.policy == policy and c.detectable is not None and c.target in (Target.full, Target.clean)
+    ]
+    if not found:
         return ""
-    n = max(c.n_tasks for _, c in rows)
-    size = f"{max(values):.0f} points"
-    return f". With {n} tasks, a true difference of about {size} would be found four times in five"
+    size, n = max(found)
+    return f"With {n} tasks, a true difference of about {size:.0f} points would be found four times in five."
 
 
 def _not_estimable(group: Group) -> str | None:
@@ -215,10 +211,10 @@ def _flags(group: Group, other: Group | None) -> Iterable[tuple[str, str]]:
 
 
 def _flip(found: list[tuple[str, Contrast]]) -> str:
-    shown = [(name, c) for name, c in found if verdict(c) in ("a", "b")]
-    if len({verdict(c) for _, c in shown}) < 2:
+    shown = [(name, c) for name, c in found if ahead(c)]
+    if len({ahead(c) for _, c in shown}) < 2:
         return ""
-    return ", ".join(f"{name} {signed(c.points)} {interval(c)}" for name, c in shown)
+    return ", ".join(f"{name} {signed(c.points)} {careful(c)}" for name, c in shown)
 
 
 def _told_endings(endings: Iterable[tuple[str, int]]) -> str:
