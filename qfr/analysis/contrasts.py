@@ -28,7 +28,6 @@ Read a table of published per-task successes and contrast its presets::
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -42,7 +41,7 @@ from qfr.analysis.decomposition import (
     ungated_bounds,
 )
 from qfr.analysis.levels import Axis
-from qfr.analysis.pairing import Pair, across_builds, cells_of, owned, pairs, tables_in_groups
+from qfr.analysis.pairing import Pair, across_builds, cells_of, comparisons, owned, pairs, tables_in_groups
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
@@ -105,7 +104,7 @@ def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) 
     more = across_builds(given, chosen.vary) if chosen.across_builds else ()
     every = (*pairs(given, chosen.vary, chosen.order), *more)
     # One of them suffices to say "worse": they share the chance of saying it wrongly, as in the gate.
-    together = Counter((pair.label_a, pair.label_b, pair.a.policy) for pair in every)
+    together = comparisons(every)
     return tuple(
         contrast
         for pair in every
@@ -113,7 +112,7 @@ def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) 
             pair,
             chosen,
             s_star(pair, given, chosen.vary),
-            together[pair.label_a, pair.label_b, pair.a.policy],
+            together[pair.levels],
         )
     )
 
@@ -139,7 +138,7 @@ def s_star(pair: Pair, tables: Iterable[TaskTable], vary: str) -> tuple[TaskTabl
 
 
 def contrast_pair(
-    pair: Pair, options: Options, members: tuple[TaskTable, ...], comparisons: int = 1
+    pair: Pair, options: Options, members: tuple[TaskTable, ...], together: int = 1
 ) -> tuple[Contrast, ...]:
     """Contrast one pair for every target and family.
 
@@ -149,7 +148,7 @@ def contrast_pair(
     options : Options
     members : tuple of TaskTable
         The cells whose certified tasks are S*.
-    comparisons : int
+    together : int
         Of these two levels, under how many prompts and settings: they share the chance of a wrong "worse".
     """
     none = np.zeros(pair.a.n_tasks, dtype=np.bool_)
@@ -168,7 +167,7 @@ def contrast_pair(
         for family in families
         if family is None or target is not Target.s_star
     ]
-    rule = Rule(margin=options.margin / POINTS).shared(comparisons)
+    rule = Rule(margin=options.margin / POINTS).shared(together)
     return tuple(_contrast(pair, stratum, options, rule) for stratum in strata)
 
 

@@ -125,7 +125,7 @@ def _row(one: Decision) -> tuple[str, ...]:
         interval(one),
         points(one.at_least),
         points(one.at_most),
-        one.outcome,
+        one.label,
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from qfr.analysis.decision_cells import Incomparable, match
+from qfr.analysis.decision_cells import Incomparable, Matches, match
 from qfr.analysis.decisions import Decision, Outcome, Rule, decide
 from qfr.analysis.levels import bits
 from qfr.analysis.targets import TaskTable
@@ -49,6 +49,9 @@ class Preset:
     seconds_per_task: float | None
     # Clean and fault episodes of one task together; None where unknown.
     table: TaskTable
+    comparisons: int = 1
+    # Under how many prompts and settings it is compared with the reference: they share the chance of a wrong
+    # "worse".
 
     @property
     def size(self) -> tuple[int, float]:
@@ -119,19 +122,20 @@ def pick(
     chosen = steps[0] if fits else None
     stopped: Step | None = None
     for preset in sorted(others, key=lambda one: one.size, reverse=True):
+        found = match([reference.table], [preset.table])
         if preset.bytes > max_bytes or preset.size >= reference.size:
             reason = "larger than allowed" if preset.bytes > max_bytes else "not smaller than the reference"
-            steps.append(Step(preset, Standing.TOO_LARGE, None, reason))
+            beside = _decided(reference, preset, rule, found) if tested and found.pairs else None
+            steps.append(Step(preset, Standing.TOO_LARGE, beside, reason))
             continue
-        found = match([reference.table], [preset.table])
         if not found.pairs:
             steps.append(Step(preset, Standing.NOT_COMPARABLE, None, _said(found.apart)))
         elif stopped is not None:
             reason = f"the sequence stopped at {stopped.preset.name}"
-            beside = decide(reference.table, preset.table, rule, found.pairs[0].remarks) if tested else None
+            beside = _decided(reference, preset, rule, found) if tested else None
             steps.append(Step(preset, Standing.NOT_TESTED, beside, reason))
         else:
-            decision = decide(reference.table, preset.table, rule, found.pairs[0].remarks)
+            decision = _decided(reference, preset, rule, found)
             shown = decision.outcome is Outcome.NOT_WORSE
             standing = Standing.SHOWN if shown else Standing.STOPPED
             steps.append(Step(preset, standing, decision, decision.reason))
@@ -140,6 +144,11 @@ def pick(
             elif chosen is None or preset.size < chosen.preset.size:
                 chosen = steps[-1]
     return Pick(rule, chosen, stopped, _missing(reference, stopped), tuple(steps))
+
+
+def _decided(reference: Preset, preset: Preset, rule: Rule, found: Matches) -> Decision:
+    shared = rule.shared(preset.comparisons)
+    return decide(reference.table, preset.table, shared, found.pairs[0].remarks)
 
 
 def _said(apart: Sequence[Incomparable]) -> str:

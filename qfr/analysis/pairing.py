@@ -7,7 +7,7 @@ named.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -46,6 +46,11 @@ class Pair:
     context: str
     # What tells this pair from another of the same names, such as ``engine.type_k=q8_0``; mostly empty.
 
+    @property
+    def levels(self) -> tuple[str, str, str, bool]:
+        """Both levels, the policy, and whether a fault was injected: what a gate compares at once."""
+        return self.label_a, self.label_b, self.a.policy, self.a.key.fault != "none"
+
 
 @dataclass(frozen=True)
 class Apart:
@@ -59,6 +64,11 @@ class Apart:
 def tables_in_groups(tables: Iterable[TaskTable], free: Iterable[str]) -> tuple[scope.Group[TaskTable], ...]:
     """Sort tables into groups of one policy that differ in nothing but the free axes or keys."""
     return scope.group(tables, free, of=lambda table: table.scope, also=lambda table: table.policy)
+
+
+def comparisons(found: Iterable[Pair]) -> Counter[tuple[str, str, str, bool]]:
+    """Count under how many prompts and settings two levels are compared."""
+    return Counter(pair.levels for pair in found)
 
 
 def cells_of(tables: Iterable[TaskTable]) -> tuple[str, ...]:

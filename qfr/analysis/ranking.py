@@ -19,7 +19,7 @@ from qfr.analysis.decision_pick import Standing as Place
 from qfr.analysis.decisions import Outcome, Rule
 from qfr.analysis.groups import mean_of
 from qfr.analysis.levels import Axis, bits, order_key
-from qfr.analysis.pairing import cells_of, tables_in_groups, variant_names
+from qfr.analysis.pairing import cells_of, comparisons, pairs, tables_in_groups, variant_names
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, TaskTable, full_rates
 from qfr.scope import Scope
@@ -182,18 +182,37 @@ def rank(
     """
     faulted = [table for table in tables if table.key.fault != "none"]
     settings = tables_in_groups(faulted, ("quant", "prompt"))
+    orderly = [table for table in faulted if bits(table.key.quant) is not None]
+    way = _Way(
+        sizes=sizes,
+        options=options,
+        seed=seed,
+        margin=margin,
+        names=dict(zip(map(id, faulted), variant_names(faulted, "quant"), strict=True)),
+        together=comparisons(pairs(orderly, Axis.quant)),
+    )
     return tuple(
-        _ranking(setting.members, setting.fixed, setting.label, (sizes, options, seed, margin))
+        _ranking(setting.members, setting.fixed, setting.label, way)
         for setting in settings
         if len({table.tasks for table in setting.members}) == 1
     )
 
 
-_Way = tuple[Mapping[str, int], Options, int, float]
+@dataclass(frozen=True)
+class _Way:
+    """How everything is computed."""
+
+    sizes: Mapping[str, int]
+    options: Options
+    seed: int
+    margin: float
+    names: Mapping[int, str]
+    # Of each table's preset, by `id`.
+    together: Mapping[tuple[str, str, str, bool], int]
 
 
 def _ranking(members: Sequence[TaskTable], setting: Scope, label: str, way: _Way) -> Ranking:
-    quants = variant_names(members, "quant")
+    quants = [way.names[id(one)] for one in members]
     prompts = variant_names(members, "prompt")
     cells = {(quant, prompt): one for quant, prompt, one in zip(quants, prompts, members, strict=True)}
     bare = {name: one.key.quant for name, one in zip(quants, members, strict=True)}
@@ -213,7 +232,7 @@ def _ranking(members: Sequence[TaskTable], setting: Scope, label: str, way: _Way
         label=label,
         key=replace(members[0].key, quant="", prompt=""),
         policy=members[0].policy,
-        margin=way[3],
+        margin=way.margin,
         reference=reference,
         prompts=every,
         shared=shared,
@@ -227,13 +246,11 @@ def _steps(
     cells: Mapping[tuple[str, str], TaskTable], reference: str | None, prompts: Sequence[str], way: _Way
 ) -> dict[tuple[str, str], Step]:
     """Each preset's step in the fixed sequence of each prompt."""
-    sizes, _, _, margin = way
-    # Under several prompts one suffices to say "worse": they share the chance of saying it wrongly.
-    rule = Rule(margin=margin / 100).shared(len(prompts))
+    rule = Rule(margin=way.margin / 100)
     found: dict[tuple[str, str], Step] = {}
     for prompt in prompts:
         presets = {
-            name: Preset(name, sizes.get(one.scope.get("file.sha256", ""), 0), None, None, None, one)
+            name: Preset(name, _bytes(one, way), None, None, None, one, _together(reference, name, one, way))
             for (name, under), one in cells.items()
             if under == prompt
         }
@@ -251,25 +268,33 @@ def _ranked(
     steps: Mapping[tuple[str, str], Step],
     way: _Way,
 ) -> Ranked:
-    sizes, options, seed, _ = way
     first = next(iter(tables.values()))
     used = [tables[prompt] for prompt in shared]
     average = mean_of([_rates(one) for one in used]) if used else Lattice(np.zeros(0, dtype=np.int64), 1)
-    rng = stream(seed, ["overall", replace(first.key, prompt="").name, first.policy])
+    rng = stream(way.seed, ["overall", replace(first.key, prompt="").name, first.policy])
     return Ranked(
         name=name,
         quant=first.key.quant,
-        bytes=sizes.get(first.scope.get("file.sha256", ""), 0),
+        bytes=_bytes(first, way),
         certified=sum(one.n_certified for one in used),
         tasks=sum(one.n_tasks for one in used),
-        full=bootstrap.mean(average, options=options, rng=rng),
-        bayesian=interval(average, 0.0, 1.0, options.level),
+        full=bootstrap.mean(average, options=way.options, rng=rng),
+        bayesian=interval(average, 0.0, 1.0, way.options.level),
         prompts=tuple(
             UnderPrompt(prompt, _rates(one).mean or 0.0, steps.get((name, prompt)))
             for prompt, one in tables.items()
         ),
         cells=cells_of(tables.values()),
     )
+
+
+def _bytes(table: TaskTable, way: _Way) -> int:
+    return way.sizes.get(table.scope.get("file.sha256", ""), 0)
+
+
+def _together(reference: str | None, name: str, table: TaskTable, way: _Way) -> int:
+    """Under how many prompts and settings a preset is compared with the reference."""
+    return way.together.get((reference or "", name, table.policy, True), 1)
 
 
 def _effect(presets: Sequence[Ranked]) -> PromptEffect | None:

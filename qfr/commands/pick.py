@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.markup import escape
@@ -33,6 +34,8 @@ from qfr.commands.sides import add_axes, add_decision, read, require_levels
 from qfr.errors import ConfigError, LogError, TrackingError, did_you_mean
 from qfr.front.show import console
 from qfr.records import FaultKind
+from qfr.report.ranking import ONE_LOOK
+from qfr.scope import differ, scope_of
 from qfr.tracking.artifacts import read_artifact
 from qfr.tracking.cells import LoggedCell
 from qfr.tracking.store import Store
@@ -71,7 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
     presets = _wanted(_presets(store, cells, arguments), arguments)
     reference = _reference(presets, arguments.reference)
     rule = Rule(arguments.target, arguments.margin / 100)
-    others = [one for one in presets if one is not reference]
+    prompts = _prompts(reading.cells, cells[0])
+    others = [replace(one, comparisons=prompts) for one in presets if one is not reference]
     found = pick(reference, others, rule, arguments.max_gb * GB)
     show(found, cells[0], arguments, console())
     return 0 if found.chosen is not None else 1
@@ -80,8 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 def settled(cells: Iterable[LoggedCell], arguments: argparse.Namespace) -> tuple[LoggedCell, ...]:
     """Return the cells of one model, prompt, suite, fault, executor, gate and trial.
 
-    What the options leave open must be one only; of several suites the largest counts, and ET of several
-    faults.
+    What the options leave open must be one only; of several faults ET counts.
 
     Raises
     ------
@@ -98,9 +101,7 @@ def settled(cells: Iterable[LoggedCell], arguments: argparse.Namespace) -> tuple
         levels = sorted({getattr(cell.facts, name) for cell in kept})
         if len(levels) < 2:
             continue
-        if name == "suite":
-            chosen = max(kept, key=lambda cell: (_tasks(cell), cell.facts.suite)).facts.suite
-        elif name == "fault" and FaultKind.et in levels:
+        if name == "fault" and FaultKind.et in levels:
             chosen = FaultKind.et
         else:
             raise ConfigError(f"several values of {name}: {', '.join(map(str, levels))}", hint=_how(name))
@@ -113,9 +114,19 @@ def settled(cells: Iterable[LoggedCell], arguments: argparse.Namespace) -> tuple
     return tuple(kept)
 
 
+def _prompts(every: Iterable[LoggedCell], one: LoggedCell) -> int:
+    """Under how many prompts presets were run: they share the chance of a wrong "worse"."""
+    alike = [
+        cell for cell in every if not differ(scope_of(cell.facts), scope_of(one.facts), ("quant", "prompt"))
+    ]
+    return max(1, len({cell.facts.prompt_sha256 for cell in alike}))
+
+
 def _how(name: str) -> str:
     return (
-        f"choose one: --{name} VALUE" if name == "model" else f"--filter \"params.{name} = '…'\" chooses one"
+        f"choose one: --{name} VALUE (or --sweep s-…)"
+        if name in ("model", "suite", "fault")
+        else f"--filter \"params.{name} = '…'\" chooses one"
     )
 
 
@@ -212,7 +223,7 @@ def show(found: Pick, cell: LoggedCell, arguments: argparse.Namespace, out: Cons
     for step in found.steps:
         for remark in step.decision.remarks if step.decision else ():
             out.print(f"{step.preset.name}: {remark}", markup=False, soft_wrap=True)
-    for text in answer(found, arguments.max_gb):
+    for text in (*answer(found, arguments.max_gb), ONE_LOOK):
         out.print(text, markup=False, soft_wrap=True)
 
 
