@@ -96,6 +96,8 @@ def load_command(name: str) -> tuple[ModuleType, argparse.ArgumentParser]:
     command = import_module(f"qfr.commands.{name}_" if iskeyword(name) else f"qfr.commands.{name}")
     parser = _Parser(prog=f"qfr {name}", description=command.__doc__, formatter_class=_Format)
     command.add_arguments(parser)
+    if name == "completion":
+        parser.set_defaults(commands=tuple(COMMANDS), parser_of=lambda other: load_command(other)[1])
     return command, parser
 
 

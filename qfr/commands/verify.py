@@ -4,8 +4,8 @@ The record against its digest, in the file and in the store; the prompts and the
 cell run once, after the registration; every log, table, score and metric against what the log gives. Says for
 each cell whether its clean set and its successes equal those of earlier runs outside the registration.
 
-Exit code: 0 everything is as frozen or declared as a deviation, 1 something is not (named), 2 there is no such
-registration.
+Exit code: 0 everything is as frozen or a declared deviation, 1 something is neither (named), 2 there is no
+such registration.
 """
 
 from __future__ import annotations
