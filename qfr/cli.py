@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from keyword import iskeyword
-from types import ModuleType
-from typing import NoReturn
 
 import qfr
+from qfr.commands.loading import COMMANDS, USER_ERROR, load_command
 from qfr.errors import QfrError, UserError, did_you_mean
 from qfr.front.main import told, unsupported
 from qfr.tracking.environment import settle
 
-FAILED, USER_ERROR, INTERRUPTED = 1, 2, 130
+FAILED, INTERRUPTED = 1, 130
 
-# Command -> what it does. Each lives in the module of the same name under `qfr.commands`.
-COMMANDS = {
-    "report": "contrasts of finished runs, from MLflow: terminal table, CSV, Parquet, JSON and an HTML page",
-    "contrast": "the same estimators on a JSON table of per-task successes",
-    "rescore": "compute scores anew from the logs, without any model",
-    "audit": "play random finished cells again and compare every byte with their logs",
-    "sync": "log what ran while MLflow was away; no model is loaded",
-    "verify": "a registration and the runs under it, derived again: is everything as frozen",
-    "compare": "a gate: is a preset not worse than another by more than a margin (exit codes for CI)",
-    "pick": "name the smallest preset that is shown not to be worse than a reference by more than a margin",
-    "screen": "from a reference preset alone: which tasks a lower preset will probably lose",
-    "power": "what a number of tasks can show, and how many a wanted difference or margin needs",
-    "export": "pack a sweep into one file: logs, scores, configurations, registration, report",
-    "import": "a packed sweep, or logs of tau2-bench and tau-bench, into MLflow",
-    "dictionary": "what every field of the logs and every column of the tables means",
-    "doctor": "versions, build, GPU, disk, store and model files on one screen",
-    "completion": "a script that completes commands and options in bash or zsh",
-    "quantize": "derive a preset from a GGUF, or compare two GGUF files tensor by tensor",
-}
 _QUESTION = "which GGUF preset can be deployed as a tool-using agent, and how sure is that?"
 _RUN = "run, plan or register a grid: the same as `python run.py …`"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Errors as the rest of qfr prints them."""
-
-    def error(self, message: str) -> NoReturn:
-        # A command whose exit codes mean something else says what an error of the user is.
-        status = int(self.get_default("usage_error") or USER_ERROR)
-        self.exit(status, f"error: {message}\n  → {self.prog} --help\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,26 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(text, file=sys.stderr)
         return USER_ERROR
-
-
-def load_command(name: str) -> tuple[ModuleType, argparse.ArgumentParser]:
-    """A command's module and its parser."""
-    # A command that is a word of Python lives in a module with an underscore behind its name.
-    command = import_module(f"qfr.commands.{name}_" if iskeyword(name) else f"qfr.commands.{name}")
-    parser = _Parser(prog=f"qfr {name}", description=command.__doc__, formatter_class=_Format)
-    command.add_arguments(parser)
-    if name == "completion":
-        parser.set_defaults(commands=tuple(COMMANDS), parser_of=lambda other: load_command(other)[1])
-    return command, parser
-
-
-class _Format(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keeps the line breaks of a command's own text and shows defaults that say something."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.required or action.default in (None, False, "", [], ()):
-            return action.help
-        return super()._get_help_string(action)
 
 
 def _help() -> str:

@@ -35,6 +35,28 @@ _IN_PROCESS = frozenset(
 )
 
 
+def irrelevant(key: str, engine: str, fault: str) -> bool:
+    """Whether an identity key changes nothing: of another engine, or of a fault that is not injected.
+
+    Parameters
+    ----------
+    key : str
+        Such as ``engine.n_batch``.
+    engine, fault : str
+        Kinds of the cell's engine and fault.
+    """
+    if engine == EngineKind.openai and key in _IN_PROCESS:
+        # How this process would evaluate tokens changes nothing; which server answers does.
+        return True
+    if fault == FaultKind.none and (
+        key == "suite.gate" or (key.startswith("fault.") and key != "fault.kind")
+    ):
+        # A clean pass is the same whatever would be injected later, and on which tasks.
+        return True
+    # A displaced record carries no message.
+    return fault == FaultKind.it and key in ("fault.code", "fault.message")
+
+
 def identity_fields(value: Any, prefix: str = "") -> dict[str, object]:
     """Flat map of all identity fields, `"engine.n_batch": 512`."""
     out: dict[str, object] = {}
@@ -83,19 +105,15 @@ def design_fields(
         for key, value in identity_fields(cfg).items()
         if not key.startswith(("model.", "quant.", "prompt.", "fault."))
     }
+    kinds = (cfg.engine.kind, cfg.fault.kind)
+    fields = {key: value for key, value in fields.items() if not irrelevant(key, *kinds)}
     if cfg.engine.kind is EngineKind.openai:
-        # How this process would evaluate tokens changes nothing; which server answers does.
-        fields = {key: value for key, value in fields.items() if key not in _IN_PROCESS}
         fields["engine.server.name"] = cfg.engine.server.identity_name
-    if cfg.fault.kind is FaultKind.none:
-        # A clean pass is the same whatever would be injected later, and on which tasks.
-        fields.pop("suite.gate")
-        fault: dict[str, object] = {"kind": FaultKind.none}
-    else:
-        fault = identity_fields(cfg.fault)
-        if cfg.fault.kind is FaultKind.it:
-            # A displaced record carries no message.
-            fault = {"kind": FaultKind.it}
+    fault = {
+        key: value
+        for key, value in identity_fields(cfg.fault).items()
+        if not irrelevant(f"fault.{key}", *kinds)
+    }
     return {
         "identity_version": IDENTITY_VERSION,
         "fields": fields,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +20,10 @@ from qfr.analysis.pairing import kept_apart, pairs
 from qfr.analysis.process import process
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
-from qfr.analysis.targets import CellKey, Target, TaskTable, Treatment, shared_tasks
+from qfr.analysis.targets import CellKey, Target, TaskTable, shared_tasks
 from qfr.errors import LogError, TableError
 from qfr.records import Ending, FaultKind
+from qfr.scope import Scope
 from tests.builders import Style, build_cell_episodes, orders20, undelivered
 from tests.logged import Logged, logged, logged_pair
 
@@ -34,7 +36,7 @@ def make_table(
     *,
     lost: list[int] | None = None,
     families: tuple[str, ...] | None = None,
-    treatment: Treatment | None = None,
+    scope: Mapping[str, str] | None = None,
     policy: str = "tolerant",
     **names: str | int,
 ) -> TaskTable:
@@ -42,8 +44,9 @@ def make_table(
     certified = np.array([value is not None for value in successes])
     scheduled = np.where(certified, np.array(sites), 0)
     gone = np.array(lost or [0] * len(sites))
+    key = replace(KEY, **names)
     return TaskTable(
-        key=replace(KEY, **names),
+        key=key,
         policy=policy,
         tasks=tuple(f"t{at}" for at in range(len(sites))),
         families=families or ("",) * len(sites),
@@ -51,7 +54,7 @@ def make_table(
         successes=np.array([value or 0 for value in successes]),
         delivered=scheduled - gone,
         scheduled=scheduled,
-        treatment=treatment or Treatment(),
+        facts=Scope(scope or {}),
     )
 
 
@@ -229,44 +232,48 @@ def test_all_levels_against_each_other_higher_minus_lower() -> None:
     ]
 
 
-@pytest.mark.parametrize("field", ["suite", "prompt", "fault", "executor", "build", "engine", "schema"])
-def test_a_difference_beside_the_preset_keeps_cells_apart_and_is_named(field: str) -> None:
-    one = make_table([1, 2], [2, 2], treatment=Treatment(**{field: "aaaa"}))
-    other = make_table([1, 2], [2, 2], quant="Q4_K_M", treatment=Treatment(**{field: "bbbb"}))
+@pytest.mark.parametrize(
+    "key", ["suite.seed", "prompt.sha256", "fault.message", "engine.type_k", "build.llama_commit"]
+)
+def test_a_difference_beside_the_preset_keeps_cells_apart_and_is_named(key: str) -> None:
+    one = make_table([1, 2], [2, 2], scope={key: "aaaa"})
+    other = make_table([1, 2], [2, 2], quant="Q4_K_M", scope={key: "bbbb"})
     assert pairs([one, other], Axis.quant) == ()
     (apart,) = kept_apart([one, other], Axis.quant)
     assert (apart.a, apart.b) == ("m q8_0 P0 et", "m q4_k_m P0 et")
-    assert "(aaaa / bbbb)" in apart.reason
-    assert kept_apart([one, replace(other, treatment=one.treatment)], Axis.quant) == ()
+    assert f"{key} differs" in apart.reason
+    assert ("(aaaa / bbbb)" in apart.reason) == (not key.endswith("sha256"))
+    like = make_table([1, 2], [2, 2], quant="Q4_K_M", scope={key: "aaaa"})
+    assert kept_apart([one, like], Axis.quant) == ()
 
 
 def test_a_static_and_an_imatrix_file_of_one_preset_never_pool() -> None:
-    high = make_table([1, 2], [2, 2], treatment=Treatment(model_file="f8"))
-    static = make_table([1, 2], [2, 2], quant="Q4_K_M", treatment=Treatment(model_file="f4"))
+    high = make_table([1, 2], [2, 2], scope={"file.sha256": "f8"})
+    static = make_table([1, 2], [2, 2], quant="Q4_K_M", scope={"file.sha256": "f4"})
     imatrix = make_table(
-        [2, 2], [2, 2], quant="Q4_K_M", treatment=Treatment("", model_file="f5", imatrix="cal.dat")
+        [2, 2], [2, 2], quant="Q4_K_M", scope={"file.sha256": "f5", "file.imatrix": "cal.dat"}
     )
     found = pairs([high, static, imatrix], Axis.quant)
     assert [(p.label_a, p.label_b) for p in found] == [
-        ("Q8_0", "Q4_K_M [none]"),
-        ("Q8_0", "Q4_K_M [cal.dat]"),
+        ("Q8_0", "Q4_K_M [file.imatrix=cal.dat]"),
+        ("Q8_0", "Q4_K_M [file.imatrix=unset]"),
     ]
-    assert "importance matrix differs" in found[1].remarks[0]
+    assert "importance matrix differs" in found[0].remarks[0]
     (apart,) = kept_apart([high, static, imatrix], Axis.quant)
-    assert "importance matrix differs (none / cal.dat)" in apart.reason
+    assert "file.imatrix differs (unset / cal.dat)" in apart.reason
     # With the prompt varied, the file must be the same one.
-    by_prompt = [static, replace(imatrix, key=replace(imatrix.key, prompt="P1"))]
+    by_prompt = [static, make_table([2, 2], [2, 2], quant="Q4_K_M", prompt="P1", scope={"file.sha256": "f5"})]
     assert pairs(by_prompt, Axis.prompt) == ()
 
 
 def test_two_builds_give_two_contrasts_that_say_which() -> None:
     tables = [
-        make_table([1, 2], [2, 2], quant=q, treatment=Treatment(build=build))
+        make_table([1, 2], [2, 2], quant=q, scope={"build.llama_commit": build})
         for build in ("old", "new")
         for q in ("Q8_0", "Q4_K_M")
     ]
     found = [c for c in contrast_table(tables) if c.target == Target.full]
-    assert [c.context for c in found] == ["llama.cpp build old", "llama.cpp build new"]
+    assert [c.context for c in found] == ["build.llama_commit=old", "build.llama_commit=new"]
     # Asked for, builds are set against each other too, each named; the others stay as they are.
     asked = [c for c in contrast_table(tables, Options(across_builds=True)) if c.target == Target.full]
     assert asked[:2] == found
@@ -276,7 +283,7 @@ def test_two_builds_give_two_contrasts_that_say_which() -> None:
         ("Q8_0 [new]", "Q4_K_M [old]", "across builds"),
         ("Q4_K_M [old]", "Q4_K_M [new]", "across builds"),
     ]
-    assert all("llama.cpp build differs" in " ".join(c.remarks) for c in asked[2:])
+    assert all("build.llama_commit differs" in " ".join(c.remarks) for c in asked[2:])
 
 
 def test_the_same_cell_twice_is_refused() -> None:
@@ -330,6 +337,13 @@ def test_difference_of_differences() -> None:
     p4 = make_table([1, 2], sites, prompt="P4"), make_table([2, 2], sites, quant="Q4_K_M", prompt="P4")
     assert interaction(p0, p4).points == pytest.approx(100 * (0.5 - (-0.5)))
     assert interaction(p0, p4, Target.full).points == pytest.approx(100 * ((0.5 + 1) / 2 - (-0.5 + 0) / 2))
+    high, low = make_table([2, 2], sites), make_table([0, 0], sites, quant="Q4_K_M")
+    turned = make_table([0, 0], sites, prompt="P4"), make_table([2, 2], sites, quant="Q4_K_M", prompt="P4")
+    largest = interaction((high, low), turned)
+    assert (largest.points, largest.difference.degenerate) == (200.0, True)
+    assert largest.bayesian.low is not None
+    assert (largest.bayesian.value, largest.bayesian.high) == (2.0, 2.0)
+    assert -1 < largest.bayesian.low < 1.5
     with pytest.raises(TableError, match="use matched or full"):
         interaction(p0, p4, Target.own)
 
@@ -467,8 +481,8 @@ def test_points_lie_within_their_bounds_and_splits_add_up(given_cells: tuple[Tas
         split = contrast.decomposition
         if split is not None:
             assert split.shared + split.only_a + split.only_b == pytest.approx(contrast.points, abs=1e-6)
-            if split.screening is not None and split.recovery is not None:
-                assert split.screening + split.recovery == pytest.approx(contrast.points, abs=1e-6)
+            if split.screening is not None and split.own_rates is not None:
+                assert split.screening + split.own_rates == pytest.approx(contrast.points, abs=1e-6)
         if contrast.target == Target.full and contrast.bounds is not None:
             assert contrast.bounds.low - 1e-6 <= contrast.points <= contrast.bounds.high + 1e-6
 

@@ -121,8 +121,8 @@ def test_families_and_decomposition(cell: str) -> None:
     )
     assert split.shared + split.only_a + split.only_b == pytest.approx(full.points, abs=1e-9)
     assert split.screening is not None
-    assert split.recovery is not None
-    assert split.screening + split.recovery == pytest.approx(full.points, abs=1e-9)
+    assert split.own_rates is not None
+    assert split.screening + split.own_rates == pytest.approx(full.points, abs=1e-9)
 
 
 @pytest.mark.parametrize("cell", EXPECTED)

@@ -34,7 +34,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["contrst"], "did you mean 'contrast'"),
         (["contrast", "nowhere.json"], "nowhere.json"),
         (["report", "--root", "nowhere"], "no store"),
-        (["report", "--vary", "quants"], "invalid"),
+        (["report", "--vary", "quants"], "neither an axis nor a key"),
         (["rescore", "--policy-version", "a/b"], "no plain name"),
         (["doctor", "--model", "lama"], "did you mean 'llama'"),
         (["quantize"], "a source and a preset"),

@@ -151,12 +151,12 @@ def test_what_is_not_comparable_is_named(store: Store, call: Call) -> None:
     log(store, "Q8_0", GOOD)
     log(store, "Q4_K_M", GOOD, change=other_build)
     code, said, _ = compare(call, "q4_k_m")
-    assert (code, "llama.cpp build differs" in said) == (3, True)
+    assert (code, "build.library_sha256 differs" in said) == (3, True)
     code, said, _ = compare(call, "q4_k_m", "--allow", "build")
     assert (code, "as allowed" in said) == (0, True)
     log(store, "Q3_K_M", GOOD[:40], change=other_suite)
     code, said, _ = compare(call, "q3_k_m")
-    assert (code, "suite differs (orders20 / small)" in said) == (3, True)
+    assert (code, "suite.name differs (orders20 / small)" in said) == (3, True)
 
 
 def test_nothing_certified_and_unfinished_are_not_comparable(store: Store, call: Call) -> None:
@@ -243,7 +243,7 @@ def test_pick_says_how_many_tasks_and_hours_are_missing(store: Store, call: Call
         log(store, quant, GOOD[:20])
     code, said, _ = call("pick", "--max-gb", "6")
     assert code == 1
-    assert "20 tasks cannot settle 5 points" in said
+    assert "20 tasks cannot show 'not worse by 5 points'" in said
     assert "171 tasks, less than a minute at the measured speed (f16 and it, one by one)" in said
     assert "experiment=pick" in said
 

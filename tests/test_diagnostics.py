@@ -316,10 +316,11 @@ def test_novelty_by_hand() -> None:
     found = novelty(reference, other, rng=default_rng(0), options=FEW)
     assert (found.reference_events, found.other_events) == (5, 6)
     assert (found.reference_signatures, found.other_signatures, found.shared_signatures) == (3, 4, 3)
-    assert (found.novel_signatures, found.novel_events) == (1, 2)
-    assert found.novel_share.value == pytest.approx(2 / 6)
-    assert found.singletons == 2
-    assert found.expected_share == pytest.approx(2 / 5)
+    # Once per episode: fetch, grab and unreadable of the reference, each in one task alone; fetch, pull and
+    # pull, grab, unreadable of the other.
+    assert (found.novel_signatures, found.novel_occurrences, found.other_occurrences) == (1, 2, 5)
+    assert found.novel_share.value == pytest.approx(2 / 5)
+    assert (found.singletons, found.expected_share) == (3, 1.0)
     # fetch 3/2, grab 1/1, unreadable 1/1, pull 0/2: ranks 4, 2.5, 2.5, 1 against 3.5, 1.5, 1.5, 3.5.
     one, two = np.array([4, 2.5, 2.5, 1]), np.array([3.5, 1.5, 1.5, 3.5])
     assert found.correlation.value == pytest.approx(np.corrcoef(one, two)[0, 1])
@@ -327,7 +328,7 @@ def test_novelty_by_hand() -> None:
     assert found.counts[0].signature == Signature("tool_name", "fetch", "")
     assert found.counts[0].signature.text == "tool_name fetch()"
     only = novelty(reference, other, rng=default_rng(0), options=FEW, channel=Channel.form)
-    assert (only.channel, only.other_events, only.novel_events) == ("format", 1, 0)
+    assert (only.channel, only.other_events, only.novel_occurrences) == ("format", 1, 0)
     assert only.correlation.value is None
     assert only.counts[0].signature.text == "format unreadable"
 
@@ -336,7 +337,7 @@ def test_signatures_hold_keys_and_no_values() -> None:
     reference = log_of("ref", [failing("a", bad(Channel.entity, value="1"), bad(Channel.entity, value="2"))])
     found = novelty(reference, reference, rng=default_rng(0), options=FEW)
     assert [one.signature for one in found.counts] == [Signature("entity", "get", "k")]
-    assert (found.counts[0].reference, found.expected_share, found.novel_share.value) == (2, 0.0, 0.0)
+    assert (found.counts[0].reference, found.expected_share, found.novel_share.value) == (2, 1.0, 0.0)
 
 
 def test_a_reference_without_errors_expects_nothing() -> None:
@@ -358,16 +359,30 @@ def test_damaged_arguments_are_named() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.sampled_from("uvwx"), max_size=4), min_size=2, max_size=6))
-def test_good_turing_expects_what_leaving_one_event_out_shows(names: list[list[str]]) -> None:
-    """The singletons' share equals the share of events that would be novel against all the other events."""
+def test_what_is_expected_is_what_leaving_one_task_out_shows(names: list[list[str]]) -> None:
+    """The share of occurrences that would be novel against all the other tasks; loops change nothing."""
     log = log_of(
         "ref", [failing(f"t{k}", *(bad(Channel.tool_name, n) for n in one)) for k, one in enumerate(names)]
     )
     found = novelty(log, log, rng=default_rng(0), options=FEW)
-    flat = [name for one in names for name in one]
-    if not flat:
+    occurrences = [(name, at) for at, one in enumerate(names) for name in set(one)]
+    if not occurrences:
         assert found.expected_share is None
         return
-    novel = sum(name not in flat[:at] + flat[at + 1 :] for at, name in enumerate(flat))
-    assert found.expected_share == pytest.approx(novel / len(flat))
-    assert found.novel_events == 0
+    novel = sum(
+        all(name not in one for other, one in enumerate(names) if other != at) for name, at in occurrences
+    )
+    assert found.expected_share == pytest.approx(novel / len(occurrences))
+    assert found.novel_occurrences == 0
+
+
+def test_a_task_whose_episodes_share_a_failure_counts_as_one_task() -> None:
+    """A slip that a task's episodes repeat is still the slip of one task."""
+    fetch, grab = bad(Channel.tool_name, "fetch"), bad(Channel.tool_name, "grab")
+    one = log_of("ref", [failing("a", fetch), failing("b", grab), failing("c", grab)])
+    again = [episode("a", [fetch, RIGHT], trial=trial) for trial in range(3)]
+    several = log_of("ref", [*again, failing("b", grab), failing("c", grab)])
+    assert novelty(one, one, rng=default_rng(0), options=FEW).expected_share == pytest.approx(1 / 3)
+    found = novelty(several, several, rng=default_rng(0), options=FEW)
+    assert found.expected_share == pytest.approx(3 / 5), "what leaving a task out shows"
+    assert found.singletons == 1

@@ -19,6 +19,7 @@ from qfr.errors import TableError
 from qfr.report.build import build_report
 from qfr.report.export import write_report
 from qfr.report.page import page_of
+from qfr.scope import Scope
 from tests.logged import logged_pair
 from tests.test_report import changed
 
@@ -80,7 +81,8 @@ def test_hand_computed_full_pipeline() -> None:
 def test_what_differs_in_more_than_the_model_is_no_pair() -> None:
     given = tables()
     apart = tuple(
-        replace(t, treatment=replace(t.treatment, build="other")) if t.key.model == "W" else t for t in given
+        replace(t, facts=Scope({**t.facts, "build.llama_commit": "other"})) if t.key.model == "W" else t
+        for t in given
     )
     assert equal_memory(apart, parse_table(text()).sizes) == ()
 

@@ -216,7 +216,8 @@ def test_a_replicate_is_another_variant_and_never_pooled(reading: Reading) -> No
     twin = replace(high, facts=replace(high.facts, cell_id="f-0000000000000000"))
     contrasts = contrast_table(join([*reading.cells, twin]).tables)
     assert sorted({c.a for c in contrasts}) == [
-        f"BF16 [{name}]" for name in sorted((twin.facts.cell_id, high.facts.cell_id))
+        "BF16 [log 1 of 2]",
+        "BF16 [log 2 of 2]",
     ]
     assert {c.b for c in contrasts} == {"INT4"}
 
@@ -229,8 +230,8 @@ def test_another_user_simulator_is_kept_apart(
     tables = join([reading.cells[0], low]).tables
     assert contrast_table(tables) == ()
     (apart,) = kept_apart(tables, Axis.quant)
-    assert (apart.a, apart.b) == ("m bf16 - none", "m fp8 - none")
-    assert "executor or budgets differs" in apart.reason
+    assert apart.a == "m bf16 - none, executor.user_model=gpt-4.1"
+    assert "executor.user_model differs (gpt-4.1 / another)" in apart.reason
     # Asked for directly it is done, and said.
     (found,) = compare([Side("high", read_foreign(files[0])), Side("low", other)])
     assert "user simulator: gpt-4.1 / another" in found.differences
@@ -277,9 +278,10 @@ def test_novelty_counts_new_signatures(files: tuple[Path, Path]) -> None:
     everything, names = compared(files).novelty
     # entity, arguments and tool_name in A; entity, arguments and policy in B.
     assert (everything.reference_events, everything.other_events) == (4, 7)
-    assert everything.novel_events == 1
-    assert everything.novel_share.value == pytest.approx(1 / 7)
-    assert everything.expected_share == pytest.approx(2 / 4)
+    assert everything.novel_occurrences == 1
+    assert everything.novel_share.value == pytest.approx(1 / 6)
+    # Each of A's three signatures stands in one task alone.
+    assert everything.expected_share == 1.0
     assert (names.channel, names.other_events) == ("tool_name", 0)
 
 
@@ -322,7 +324,7 @@ def test_contrast_on_the_terminal(files: tuple[Path, Path], capsys: pytest.Captu
         "Count ratio: events, whatever the number of calls. Rate ratio: events per call of the agent." in out
     )
     assert "S(K), at most K failing calls (both sides)" in out
-    assert "novelty, failing calls: 1 of 7 of B have a signature that A does not" in out
+    assert "novelty, failing calls: 1 of 6 signatures of B (once per episode) are not among A's" in out
 
 
 def test_a_log_without_scored_simulations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,7 +188,7 @@ def test_kept_apart_requantized_dirty_and_reference_agents_are_named() -> None:
     ]
     report = build_report(high + low)
     found = titles(report)
-    assert "llama.cpp build differs (aaaaaaaaa" in found["Kept apart"]
+    assert "build.llama_commit differs (aaaaaaaaa" in found["Kept apart"]
     assert found["Requantized files"].endswith("m Q4_K_M")
     assert "Uncommitted code" in found
     assert next(iter(found)) == "Reference agents"

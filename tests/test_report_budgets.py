@@ -76,39 +76,42 @@ def test_cells_of_one_run_carry_what_tells_it_from_another() -> None:
     alone = make_facts("m", "Q8_0", "P1", "et")
     other = make_facts("n", "Q8_0", "P0", "et")
     assert contexts([wide, tight, alone, other]) == {
-        wide.cell_id: "error budget 10",
-        "c-tight": "error budget 2",
+        wide.cell_id: "suite.error_budget=10",
+        "c-tight": "suite.error_budget=2",
         # Without a twin, yet of the same run.
-        alone.cell_id: "error budget 10",
+        alone.cell_id: "suite.error_budget=10",
         other.cell_id: "",
     }
     assert set(contexts([wide, alone, other]).values()) == {""}
     edited = replace(wide, prompt_sha256="ab" * 32, cell_id="c-edited")
     assert contexts([wide, edited])["c-edited"] == ""
-    assert told_apart([wide, edited])["c-edited"] == "prompt abababab"
+    assert told_apart([wide, edited])["c-edited"] == "prompt 2 of 2"
 
 
 def test_budgets_are_ranked_contrasted_and_listed_apart(report: Report) -> None:
     assert [(one.title, len(one.table.rows)) for one in rankings(report)] == [
-        ("m · error budget 3", 2),
-        ("m · error budget 1", 2),
+        ("m · suite.error_budget=3", 2),
+        ("m · suite.error_budget=1", 2),
     ]
     frame = contrast_frame(report)
     full = frame[(frame["target"] == "full") & (frame["policy"] == "tolerant") & frame["family"].isna()]
     found = dict(zip(full["context"], full["difference_points"], strict=True))
-    assert found == {"error budget 3": pytest.approx(0.0), "error budget 1": pytest.approx(200 / 3)}
+    assert found == {
+        "suite.error_budget=3": pytest.approx(0.0),
+        "suite.error_budget=1": pytest.approx(200 / 3),
+    }
     cells = cell_frame(report)
     assert cells[cells["policy"] == "tolerant"]["context"].value_counts().to_dict() == {
-        "error budget 3": 2,
-        "error budget 1": 2,
+        "suite.error_budget=3": 2,
+        "suite.error_budget=1": 2,
     }
     html = render_page(report)
-    assert "m q4_k_m P0 et, error budget 1" in html
+    assert "m q4_k_m P0 et, suite.error_budget=1" in html
 
 
 def test_no_pair_mixes_two_budgets(report: Report) -> None:
     contrasts = contrast_table(join([*report_cells()]).tables)
-    assert {c.context for c in contrasts} == {"error budget 3", "error budget 1"}
+    assert {c.context for c in contrasts} == {"suite.error_budget=3", "suite.error_budget=1"}
     assert all(c.n_tasks == 3 for c in contrasts if c.target == "s_star")
 
 
@@ -148,7 +151,7 @@ def test_every_counting_rule_is_shown(report: Report) -> None:
     (agent,) = (
         one
         for one in report.diagnosed.agents
-        if one.key.quant == "Q4_K_M" and one.key.context == "error budget 3"
+        if one.key.quant == "Q4_K_M" and one.key.context == "suite.error_budget=3"
     )
     found = {
         one.rule: [round(3 * (point.success.value or 0.0)) for point in one.curve.points]

@@ -57,6 +57,10 @@ def swept(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> 
 def test_the_machine_files_say_how_every_contrast_stands(swept: Swept) -> None:
     with (swept.report / "contrasts.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
+    # S* of each pair holds the cells of every prompt, the unregistered P2 among them.
+    shared = {row["prompt"]: row["standing"] for row in rows if row["target"] == "s_star"}
+    assert shared == {"P0": "exploratory", "P2": "exploratory", "P4": "deviated"}
+    rows = [row for row in rows if row["target"] != "s_star"]
     found = {(row["prompt"], row["standing"], row["registration"]) for row in rows}
     assert found == {
         ("P0", "planned", swept.name),
@@ -66,7 +70,7 @@ def test_the_machine_files_say_how_every_contrast_stands(swept: Swept) -> None:
     reasons = {row["prompt"]: row["standing_reason"] for row in rows}
     assert reasons["P0"] == ""
     assert "the server cut turns (suite.step_budget: found 10, frozen 12)" in reasons["P4"]
-    assert f"not run under {swept.name}: scripted q4_k_m P2 et" in reasons["P2"]
+    assert f"not run under {swept.name}: scripted q8_0 P2 et" in reasons["P2"]
     data = json.loads((swept.report / "contrasts.json").read_text(encoding="utf-8"))
     (one,) = data["registrations"]
     missing = [f"scripted {quant} P1 {fault}" for quant in ("q8_0", "q4_k_m") for fault in ("none", "et")]

@@ -12,6 +12,7 @@ import pytest
 
 from qfr.canonical import sha256_hex
 from qfr.errors import LogError, TrackingError
+from qfr.facts import CellFacts
 from qfr.journal import log_bytes
 from qfr.records import FaultKind
 from qfr.tracking.cells import read_episodes
@@ -19,6 +20,7 @@ from qfr.tracking.reader import read_cells
 from qfr.tracking.search import finished_designs, search
 from qfr.tracking.store import Store, open_store
 from qfr.tracking.sweep import PlannedCell, close_sweep, log_report, open_sweep, read_plan
+from qfr.tracking.sweep_runs import UsedRun, settle_runs
 from qfr.tracking.writer import RunHandle, start_cell
 from tests.builders import Style, build_cell_episodes, make_facts
 from tests.tracked import BUILT, CLEAN, FAULT, SHAPES, cell, log_cell, log_pair
@@ -154,14 +156,25 @@ def test_a_sweep_is_opened_once_and_keeps_its_plan(store: Store) -> None:
         read_plan(store, "s-2")
 
 
-def test_a_sweeps_cells_are_those_it_planned_whoever_ran_them(store: Store) -> None:
-    log_pair(store)
-    other = dataclasses.replace(FAULT, cell_id="c-other", design_id="d-other", prompt="P1")
+def _used(handle: RunHandle, facts: CellFacts) -> UsedRun:
+    return UsedRun(facts.design_id, facts.cell_id, handle.run_id)
+
+
+def test_a_sweeps_runs_are_those_it_made_or_used(store: Store) -> None:
+    clean, fault = log_pair(store)
+    other = dataclasses.replace(FAULT, cell_id="c-other", design_id="d-other", prompt="P1", sweep="s-2")
     start_cell(store, other, None)
     planned = [PlannedCell(FAULT.design_id, FAULT.name), PlannedCell("d-other", other.name)]
     run_id = open_sweep(store, "s-2", name="second", tags={}, planned=planned)
+    unclosed = read_cells(store, sweep="s-2")
+    assert unclosed.cells == ()
+    assert "only the runs that it made" in unclosed.notes[0]
+    settle_runs(store, "s-2", [_used(clean, CLEAN), _used(fault, FAULT)])
+    log_cell(store, cell(dataclasses.replace(FAULT, registration="r-later"), BUILT.faulted))
+    log_cell(store, cell(dataclasses.replace(FAULT, cell_id="c-older-build"), BUILT.faulted))
     reading = read_cells(store, sweep="s-2")
-    assert [c.facts.cell_id for c in reading.cells] == [FAULT.cell_id]
+    assert [c.run_id for c in reading.cells if c.facts.fault != "none"] == [fault.run_id]
+    assert reading.notes == ()
     assert [c.facts.cell_id for c in reading.unfinished] == ["c-other"]
     assert reading.missing == (planned[1],)
     close_sweep(store, run_id, ok=False)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from qfr.analysis.decomposition import Bounds, rate_bounds
+from qfr.analysis.pairing import tables_in_groups
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, TaskTable, full_rates, recovery, shared_tasks
+from qfr.scope import Scope
 from qfr.stats import bootstrap
 from qfr.stats.intervals import Estimate, Interval, Options, wilson
 from qfr.stats.lattice import BoolArray, Lattice
@@ -25,6 +27,9 @@ class CellSummary:
     """What one policy says of one cell, or of one task family in it. Rates are fractions (0..1)."""
 
     key: CellKey
+    scope: Scope = field(repr=False)
+    cells: tuple[str, ...]
+    # cell_id of the cell and of its clean pass.
     policy: str
     family: str | None
     # None for all tasks.
@@ -75,24 +80,25 @@ def summarize(
         Also within each family.
     """
     given = tuple(tables)
-    groups: dict[tuple[object, ...], list[TaskTable]] = defaultdict(list)
-    for table in given:
-        groups[_preset(table)].append(table)
-    shared = {preset: shared_tasks(tuple(members)) for preset, members in groups.items()}
+    shared: dict[TaskTable, BoolArray] = {}
+    for one in tables_in_groups(given, ("prompt",)):
+        # Published tables say no suite: one group may hold several lists of tasks.
+        for members in _of_same_tasks(one.members):
+            shared |= dict.fromkeys(members, shared_tasks(members))
     summaries = []
     for table in given:
         names: Sequence[str | None] = [None]
         if families and len(known := table.family_names()) > 1:
             names = [None, *known]
-        summaries += [_summary(table, family, shared[_preset(table)], options, seed) for family in names]
+        summaries += [_summary(table, family, shared[table], options, seed) for family in names]
     return tuple(summaries)
 
 
-def _preset(table: TaskTable) -> tuple[object, ...]:
-    """Return what S* over the prompts keeps fixed: all but the prompt."""
-    key, alike = table.key, table.treatment
-    names = (key.model, key.quant, key.fault, key.executor, key.suite, key.gate, key.trial, table.policy)
-    return (*names, key.context, alike.suite, alike.build, alike.model_file, table.tasks)
+def _of_same_tasks(tables: Sequence[TaskTable]) -> Iterable[tuple[TaskTable, ...]]:
+    found: dict[tuple[str, ...], list[TaskTable]] = defaultdict(list)
+    for table in tables:
+        found[table.tasks].append(table)
+    return map(tuple, found.values())
 
 
 def _summary(
@@ -110,6 +116,8 @@ def _summary(
 
     return CellSummary(
         key=table.key,
+        scope=table.scope,
+        cells=table.cells,
         policy=table.policy,
         family=family,
         n_tasks=int(within.sum()),

@@ -40,7 +40,7 @@ from qfr.analysis.decomposition import (
     ungated_bounds,
 )
 from qfr.analysis.levels import Axis
-from qfr.analysis.pairing import Pair, across_builds, pairs
+from qfr.analysis.pairing import Pair, across_builds, cells_of, owned, pairs, tables_in_groups
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
@@ -54,7 +54,8 @@ from qfr.stats.lattice import BoolArray
 class Options:
     """How to contrast."""
 
-    vary: Axis = Axis.quant
+    vary: str = Axis.quant
+    # An axis, or a single key such as engine.type_k (see `qfr.scope`).
     method: Method = Method.EXACT
     resamples: int = 20_000
     # Monte Carlo only (Hu 2026: 20,000).
@@ -106,42 +107,30 @@ def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) 
     )
 
 
-def s_star(pair: Pair, tables: Iterable[TaskTable], vary: Axis) -> BoolArray:
-    """Return S*(A, P): tasks certified at both levels of the pair under every prompt that was run.
+def s_star(pair: Pair, tables: Iterable[TaskTable], vary: str) -> tuple[TaskTable, ...]:
+    """Return the cells of S*(A, P): both levels of the pair under every prompt that was run.
 
-    When the prompt varies, it is one level under every prompt (Hu 2026: nine tasks pass every 3-bit prompt).
+    Their certified tasks are S*. When the prompt varies, it is one level under every prompt (Hu 2026: nine
+    tasks pass every 3-bit prompt). Nothing screens the tasks of an imported log: no cell.
     """
     if pair.a.repeated:
-        # Nothing screens the tasks of an imported log.
-        return np.zeros(pair.a.n_tasks, dtype=np.bool_)
-    free = {vary, Axis.prompt}
-
-    def fixed(table: TaskTable) -> tuple[object, ...]:
-        axes = tuple(getattr(table.key, axis.value) for axis in Axis if axis not in free)
-        alike = table.treatment
-        return (
-            *axes,
-            table.key.suite,
-            table.key.gate,
-            table.key.trial,
-            table.key.context,
-            table.policy,
-            alike.suite,
-            alike.build,
-        )
-
-    levels = {getattr(pair.a.key, vary.value), getattr(pair.b.key, vary.value)}
-    members = tuple(
+        return ()
+    ends = {pair.a.scope, pair.b.scope}
+    levels = {owned(one, vary) for one in (pair.a, pair.b)}
+    members = [
         table
-        for table in tables
-        if fixed(table) in (fixed(pair.a), fixed(pair.b))
-        and (vary is Axis.prompt or getattr(table.key, vary.value) in levels)
-    )
-    return shared_tasks(members)
+        for one in tables_in_groups(tables, (vary, "prompt"))
+        if ends & {table.scope for table in one.members} and one.members[0].policy == pair.a.policy
+        for table in one.members
+        if vary == "prompt" or owned(table, vary) in levels
+    ]
+    return tuple(table for table in members if table.tasks == pair.a.tasks)
 
 
-def contrast_pair(pair: Pair, options: Options, shared: BoolArray) -> tuple[Contrast, ...]:
-    """Contrast one pair for every target and family."""
+def contrast_pair(pair: Pair, options: Options, members: tuple[TaskTable, ...]) -> tuple[Contrast, ...]:
+    """Contrast one pair for every target and family; `members` are the cells whose certified tasks are S*."""
+    none = np.zeros(pair.a.n_tasks, dtype=np.bool_)
+    shared = shared_tasks(members) if members else none
     targets = [target for target in Target if target is not Target.ungated or pair.a.key.gate == "none"]
     if pair.a.key.fault == "none":
         targets = [Target.clean]
@@ -149,8 +138,9 @@ def contrast_pair(pair: Pair, options: Options, shared: BoolArray) -> tuple[Cont
     if options.families and len(names := pair.a.family_names()) > 1:
         families += names
     masks = {family: pair.a.within(family) for family in families}
+    own, entering = cells_of((pair.a, pair.b)), cells_of((pair.a, pair.b, *members))
     strata = [
-        _Stratum(target, family, masks[family], shared)
+        _Stratum(target, family, masks[family], shared, entering if target is Target.s_star else own)
         for target in targets
         for family in families
         if family is None or target is not Target.s_star
@@ -166,6 +156,8 @@ class _Stratum:
     family: str | None
     within: BoolArray
     shared: BoolArray
+    cells: tuple[str, ...]
+    # cell_ids of everything that enters.
 
 
 def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
@@ -190,7 +182,7 @@ def _contrast(pair: Pair, stratum: _Stratum, options: Options) -> Contrast:
 def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) -> Contrast:
     """The contrast with its interval; tests, lists of tasks and splits are still missing."""
     a, b, within = pair.a, pair.b, stratum.within
-    axes = {axis: None if axis is options.vary else str(getattr(a.key, axis.value)) for axis in Axis}
+    axes = {axis: None if axis == options.vary else str(getattr(a.key, axis.value)) for axis in Axis}
     estimate = _estimate(drawn, options, _stream(pair, stratum, options))
     return Contrast(
         model=axes[Axis.model],
@@ -203,7 +195,8 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
         trial=a.key.trial,
         context=pair.context,
         policy=a.policy,
-        vary=options.vary.value,
+        vary=str(options.vary),
+        cells=stratum.cells,
         a=pair.label_a,
         b=pair.label_b,
         target=stratum.target.value,
@@ -278,8 +271,8 @@ def _detectable(drawn: Samples) -> float | None:
 def _stream(pair: Pair, stratum: _Stratum, options: Options) -> np.random.Generator:
     """Return this contrast's own stream, so that adding a contrast changes no other."""
     key = pair.a.key
-    names = [str(getattr(key, axis.value)) for axis in Axis if axis is not options.vary]
-    parts = [*names, key.suite, key.gate, key.trial, pair.context, pair.a.policy, options.vary.value]
+    names = [str(getattr(key, axis.value)) for axis in Axis if axis != options.vary]
+    parts = [*names, key.suite, key.gate, key.trial, pair.context, pair.a.policy, str(options.vary)]
     parts += [pair.label_a, pair.label_b, stratum.target.value, stratum.family or ""]
     return stream(options.seed, [str(part) for part in parts])
 

@@ -13,19 +13,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-from scipy.optimize import brentq
-
-from qfr.stats.lattice import FloatArray, Lattice
+from qfr.stats.dirichlet import chance_at_most, quantile, with_imagined
+from qfr.stats.lattice import Lattice
 from qfr.stats.power import ASSUMED_SPREAD, MOST_TASKS, TasksNeeded, detectable, power_of
 
 #: Level of each one-sided statement.
 ALPHA = 0.05
 #: Lowest and highest difference that a task can have.
 WORST, BEST = -1.0, 1.0
-# The integrand is below e**-_NEGLIGIBLE where the integration ends.
-_NEGLIGIBLE = 32.0
-_FARTHEST = 45.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +64,7 @@ def lower_bound(sample: Lattice, alpha: float = ALPHA, worst: float = WORST) -> 
     _check(alpha)
     if not len(sample):
         return None
-    values, counts = _with(sample, worst)
-    if values[-1] == worst:
-        return worst
-    low, high = float(values[0]), float(values[-1])
-    # The chance grows from 0 at the worst value to 1 at the best one.
-    return float(brentq(lambda at: _chance_at_most(values, counts, at) - alpha, low, high, xtol=1e-10))
+    return quantile(*with_imagined(sample, {worst: 1.0}), alpha)
 
 
 def upper_bound(sample: Lattice, alpha: float = ALPHA, best: float = BEST) -> float | None:
@@ -95,7 +85,7 @@ def chance_below(differences: Lattice, threshold: float) -> float:
     """
     if not len(differences):
         raise ValueError("no task")
-    return _chance_at_most(*_with(differences, WORST), threshold)
+    return chance_at_most(*with_imagined(differences, {WORST: 1.0}), threshold)
 
 
 def fewest_tasks(margin: float, alpha: float = ALPHA) -> int:
@@ -182,53 +172,6 @@ def margin_shown(
     reach = detectable(n, math.hypot(spread, 1 / math.sqrt(n)), 2 * alpha, power).difference
     assert reach is not None
     return MarginShown(min(1.0, max(floor, reach + 1 / (n + 1))), floor)
-
-
-def _with(sample: Lattice, extreme: float) -> tuple[FloatArray, FloatArray]:
-    """Return the distinct values and how often each occurs, the imagined worst task included."""
-    values, counts = np.unique(sample.numerators, return_counts=True)
-    points = values / np.float64(sample.denominator)
-    if points[0] < extreme:
-        raise ValueError(f"a value of {points[0]} lies below {extreme}")
-    weights = counts.astype(np.float64)
-    if points[0] == extreme:
-        weights[0] += 1
-        return points, weights
-    return np.concatenate([[extreme], points]), np.concatenate([[1.0], weights])
-
-
-def _chance_at_most(values: FloatArray, counts: FloatArray, threshold: float) -> float:
-    """Return P(sum of w_i v_i <= threshold) for weights drawn uniformly from the simplex.
-
-    Such weights are exponential variables over their sum, so this is the chance that a sum of gamma
-    variables, scaled by ``value - threshold``, is not positive: Imhof's integral, after the substitution
-    ``u = exp(s - exp(-s))``, under which the trapezoid rule converges exponentially.
-    """
-    offsets = values - threshold
-    if offsets[-1] <= 0:
-        return 1.0
-    if offsets[0] >= 0:
-        return 0.0
-    scaled = offsets / math.sqrt(float(counts @ offsets**2))
-    end = 1.0
-    while end < _FARTHEST and _log_size(scaled, counts, np.exp(np.array([end])))[0] < _NEGLIGIBLE:
-        end += 1.0
-    # The finer the more tasks: the integrand turns and falls within 1 / sqrt(n).
-    step = min(0.05, 0.25 / math.sqrt(float(counts.sum())))
-    s = np.arange(-3.6, end, step)
-    u = np.exp(s - np.exp(-s))
-    angle = np.zeros_like(u)
-    for offset, count in zip(scaled, counts, strict=True):
-        angle += count * np.arctan(offset * u)
-    terms = np.sin(angle) * np.exp(-_log_size(scaled, counts, u)) * (1 + np.exp(-s))
-    return min(1.0, max(0.0, 0.5 - step * float(terms.sum()) / math.pi))
-
-
-def _log_size(scaled: FloatArray, counts: FloatArray, u: FloatArray) -> FloatArray:
-    size = np.zeros_like(u)
-    for offset, count in zip(scaled, counts, strict=True):
-        size += 0.5 * count * np.log1p((offset * u) ** 2)
-    return size
 
 
 def _check(alpha: float) -> None:

@@ -7,22 +7,29 @@ named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from qfr.analysis.frames import Cell, task_table
-from qfr.analysis.levels import Axis
-from qfr.analysis.pairing import differences
-from qfr.analysis.targets import CellKey, Target, TaskTable, Treatment
+from qfr.analysis.pairing import variant_names
+from qfr.analysis.targets import Target, TaskTable
 from qfr.records import FaultKind, Policy
+from qfr.scope import differ
+from qfr.scope import told as told_difference
 
-#: Differences that a user may allow; each is then a remark.
-ALLOWABLE = ("build", "engine", "template", "schema", "model", "prompt", "executor", "fault")
-_NAMES = tuple(field.name for field in fields(CellKey) if field.name != Axis.quant)
-_TREATMENTS = frozenset(field.name for field in fields(Treatment))
-# A preset is its file.
-_ALWAYS = frozenset({"model_file", "imatrix"})
+#: Differences that a user may allow, and the axes or keys that they free; each is then a remark. Any single
+#: key can be allowed too.
+ALLOWABLE: Mapping[str, tuple[str, ...]] = {
+    "build": ("build",),
+    "engine": ("engine.*", "device.*", "measured.*"),
+    "template": ("template.*",),
+    "schema": ("version.*",),
+    "model": ("model",),
+    "prompt": ("prompt",),
+    "executor": ("executor", "suite.step_budget", "suite.error_budget"),
+    "fault": ("fault",),
+}
 
 
 class Finished(Cell, Protocol):
@@ -107,36 +114,29 @@ def match(
     baseline, candidate : sequences of TaskTable
         Under one policy.
     allowed : set of str
-        Differences, among `ALLOWABLE`, that keep nothing apart.
+        Differences, among `ALLOWABLE` or single keys, that keep nothing apart.
     """
-    names = tuple(name for name in _NAMES if name not in allowed)
-    free = _ALWAYS | (allowed & _TREATMENTS)
-    free |= {"template"} if "model" in allowed else frozenset()
+    free = frozenset({"quant"}.union(*(ALLOWABLE.get(name, (name,)) for name in allowed)))
     pairs: list[Comparable] = []
     apart: list[Incomparable] = []
+    matched: set[int] = set()
     for table in candidate:
-        others = [other for other in baseline if _same(other, table, names)]
-        if not others:
-            apart.append(_without_partner(table, baseline, names))
-            continue
-        fitting = [other for other in others if not differences(other.treatment, table.treatment, free)]
-        fitting = _of_preset_if_several(fitting, table)
-        if len(fitting) == 1 and fitting[0].tasks == table.tasks and not _is_same_cell(fitting[0], table):
-            pairs.append(Comparable(fitting[0], table, _remarks(fitting[0], table, allowed)))
+        fitting = [other for other in baseline if not differ(other.scope, table.scope, free)]
+        fitting = _of_preset_if_several([other for other in fitting if other.tasks == table.tasks], table)
+        if len(fitting) == 1 and fitting[0].scope != table.scope:
+            pairs.append(Comparable(fitting[0], table, _remarks(fitting[0], table)))
         else:
-            apart.append(_why_not(table, fitting, others, free))
+            apart.append(_why_not(table, fitting, baseline, free))
+        matched |= {id(other) for other in (fitting or _nearest(table, baseline, free))}
     for other in baseline:
-        if not any(_same(other, table, names) for table in candidate):
+        if id(other) not in matched:
             apart.append(Incomparable(other.key.name, "", "the candidate has no finished cell like it"))
     return Matches(tuple(pairs), tuple(apart))
 
 
-def _same(a: TaskTable, b: TaskTable, names: tuple[str, ...]) -> bool:
-    return all(getattr(a.key, name) == getattr(b.key, name) for name in names)
-
-
-def _is_same_cell(a: TaskTable, b: TaskTable) -> bool:
-    return a.key == b.key and a.treatment == b.treatment
+def _nearest(table: TaskTable, baseline: Sequence[TaskTable], free: frozenset[str]) -> list[TaskTable]:
+    """The baseline cell that differs in the fewest keys; none where there is no baseline."""
+    return sorted(baseline, key=lambda other: len(differ(other.scope, table.scope, free)))[:1]
 
 
 def _of_preset_if_several(fitting: list[TaskTable], table: TaskTable) -> list[TaskTable]:
@@ -146,47 +146,31 @@ def _of_preset_if_several(fitting: list[TaskTable], table: TaskTable) -> list[Ta
     return [other for other in fitting if other.key.quant == table.key.quant] or fitting
 
 
-def _without_partner(table: TaskTable, baseline: Sequence[TaskTable], names: tuple[str, ...]) -> Incomparable:
+def _why_not(
+    table: TaskTable, fitting: list[TaskTable], baseline: Sequence[TaskTable], free: frozenset[str]
+) -> Incomparable:
     if not baseline:
         return Incomparable("", table.key.name, "the baseline has no finished cell")
-
-    def differing(other: TaskTable) -> list[str]:
-        return [name for name in names if getattr(other.key, name) != getattr(table.key, name)]
-
-    nearest = min(baseline, key=lambda other: len(differing(other)))
-    said = "; ".join(
-        f"{name} differs ({getattr(nearest.key, name)} / {getattr(table.key, name)})"
-        for name in differing(nearest)
-    )
-    return Incomparable(nearest.key.name, table.key.name, said)
-
-
-def _why_not(
-    table: TaskTable, fitting: list[TaskTable], others: list[TaskTable], free: frozenset[str]
-) -> Incomparable:
-    if len(fitting) == 1 and fitting[0].tasks == table.tasks:
+    if len(fitting) == 1:
         return Incomparable(fitting[0].key.name, table.key.name, "baseline and candidate are the same cell")
-    if len(fitting) > 1:
+    if fitting:
         quants = {other.key.quant for other in fitting}
         if len(quants) > 1:
             reason = f"the baseline holds several presets ({', '.join(sorted(quants)).lower()}): name one"
         else:
-            reason = f"the baseline holds {len(fitting)} files of this preset: name the run"
+            told = "; ".join(sorted(set(variant_names(fitting, "quant"))))
+            reason = f"the baseline holds {len(fitting)} files of this preset ({told}): name the run"
         return Incomparable(fitting[0].key.name, table.key.name, reason)
-    nearest = _of_preset_if_several(others, table)[0]
-    reason = differences(nearest.treatment, table.treatment, free) or "the two list different tasks"
+    nearest = _nearest(table, baseline, free)[0]
+    reason = told_difference(nearest.scope, table.scope, free) or "the two list different tasks"
     return Incomparable(nearest.key.name, table.key.name, reason)
 
 
-def _remarks(a: TaskTable, b: TaskTable, allowed: frozenset[str]) -> tuple[str, ...]:
-    found = [
-        f"{name} differs ({getattr(a.key, name)} / {getattr(b.key, name)}), as allowed"
-        for name in _NAMES
-        if name in allowed and getattr(a.key, name) != getattr(b.key, name)
-    ]
-    let = differences(a.treatment, b.treatment, _TREATMENTS - (allowed & _TREATMENTS))
-    if let:
+def _remarks(a: TaskTable, b: TaskTable) -> tuple[str, ...]:
+    found = []
+    # What the preset alone does not explain was allowed.
+    if let := told_difference(a.scope, b.scope, ("quant",)):
         found.append(f"{let}, as allowed")
-    if a.treatment.imatrix != b.treatment.imatrix:
+    if a.scope.get("file.imatrix") != b.scope.get("file.imatrix"):
         found.append("the importance matrix differs: the files are compared, not the presets alone")
     return tuple(found)

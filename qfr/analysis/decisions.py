@@ -1,14 +1,21 @@
-"""Is a candidate not worse than a baseline by more than a margin: one decision for one pair of cells.
+"""The verdict on a pair of cells: better, worse, not worse by more than a margin, equivalent, not settled.
 
-Differences are candidate minus baseline, so a negative one is a loss. A decision rests on the one-sided
-bounds of `decision_bound`, which hold for few tasks and for tasks that all agree; the bootstrap interval
-stands beside them, and never decides.
+Every place that says what a comparison shows says it from here: the page, the terminal, Markdown, JUnit, the
+gate (`qfr compare`), `qfr pick` and MLflow. Differences are candidate minus baseline, so a negative one is a
+loss. A verdict rests on the one-sided bounds of `decision_bound`, which hold for few tasks and for tasks that
+all agree; no bootstrap interval decides.
+
+- *not worse* and *equivalent*: bounds of level 1 - alpha lie within the margin
+- *worse by more than the margin*: the upper bound lies beyond it, of level 1 - alpha shared by all
+  comparisons of which one suffices to say it
+- *better*, and *worse* by an amount that is not settled: the bound of half that alpha excludes zero, and the
+  exact sign-flip test agrees (p at most alpha, two-sided)
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -17,6 +24,7 @@ from qfr.analysis.decision_bound import ALPHA, fewest_tasks, lower_bound, tasks_
 from qfr.analysis.decomposition import POINTS, Bounds, undelivered_bounds
 from qfr.analysis.targets import Samples, Target, TaskTable, samples
 from qfr.stats import bootstrap, lattice, power
+from qfr.stats.exact import sign_flip_test
 from qfr.stats.intervals import Estimate
 from qfr.stats.power import TasksNeeded
 
@@ -33,6 +41,14 @@ class Outcome(StrEnum):
     NOT_COMPARABLE = "not comparable"
 
 
+class Direction(StrEnum):
+    """Which way a difference is shown to point."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NEITHER = ""
+
+
 @dataclass(frozen=True)
 class Rule:
     """What is decided and how sure it must be."""
@@ -43,7 +59,11 @@ class Rule:
     alpha: float = ALPHA
     # Chance of a wrong "not worse".
     worse_alpha: float = ALPHA
-    # Chance of a wrong "worse": smaller where one of several comparisons suffices to say it.
+    # Chance of a wrong "worse" or "better": smaller where one of several comparisons suffices to say it.
+
+    def shared(self, comparisons: int) -> Rule:
+        """The same for one of several comparisons, such as the prompts of one pair of presets."""
+        return replace(self, worse_alpha=self.alpha / max(1, comparisons))
 
 
 @dataclass(frozen=True)
@@ -56,8 +76,13 @@ class Decision:
     policy: str
     rule: Rule
     outcome: Outcome
+    direction: Direction
+    equivalent: bool
+    # Both bounds lie within the margin.
     reason: str
     # Why, in words.
+    p: float | None
+    # Two-sided exact sign-flip test of no difference; None where tasks are not paired.
     n_tasks: int
     # Distinct tasks that enter.
     certified_baseline: int
@@ -83,6 +108,22 @@ class Decision:
     remarks: tuple[str, ...]
 
     @property
+    def label(self) -> str:
+        """The verdict in a few words: the same wherever it is shown."""
+        margin = f"{POINTS * self.rule.margin:g} points"
+        if self.outcome is Outcome.WORSE:
+            return f"worse by more than {margin}"
+        if self.direction is Direction.BETTER:
+            return "better"
+        if self.direction is Direction.WORSE:
+            return f"worse by less than {margin}" if self.outcome is Outcome.NOT_WORSE else "worse"
+        if self.equivalent:
+            return f"equivalent within {margin}"
+        if self.outcome is Outcome.NOT_WORSE:
+            return f"not worse by more than {margin}"
+        return "not settled" if self.outcome is Outcome.INCONCLUSIVE else str(self.outcome)
+
+    @property
     def plans(self) -> tuple[tuple[str, TasksNeeded], ...]:
         """Numbers of tasks that would settle an inconclusive decision, each with its condition."""
         if self.if_equal is None or self.if_observed is None:
@@ -91,7 +132,7 @@ class Decision:
         # Where more tasks than that were played, what was observed speaks against "no difference".
         if self.if_equal.n is None or self.if_equal.n > self.n_tasks:
             found.append(("if there is no true difference", self.if_equal))
-        if self.if_observed.n != self.if_equal.n:
+        if self.if_observed.n is not None and self.if_observed.n != self.if_equal.n:
             found.append(("if the observed difference is the true one", self.if_observed))
         return tuple(found)
 
@@ -114,12 +155,16 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
     """
     within = np.ones(baseline.n_tasks, dtype=np.bool_)
     drawn = samples(rule.target, baseline, candidate, within)
-    at_least, at_most = _bounds(drawn, rule)
-    differences = lattice.difference(drawn.rates_b, drawn.rates_a) if drawn.paired else None
     limits = undelivered_bounds(rule.target, baseline, candidate, within, within)
-    outcome, reason = _outcome(drawn, baseline, rule, (at_least, at_most))
-    if outcome is Outcome.NOT_WORSE and limits is not None and drawn.rates_a.mean is not None:
-        outcome, reason = _with_undelivered(drawn, rule, at_least, limits, reason)
+    shift = _shift(drawn, limits)
+    bounds = _bounds(drawn, rule.alpha, rule.worse_alpha, shift)
+    at_least, at_most = bounds
+    differences = lattice.difference(drawn.rates_b, drawn.rates_a) if drawn.paired else None
+    flip = None if differences is None else sign_flip_test(differences).p
+    direction = _direction(_bounds(drawn, rule.worse_alpha / 2, rule.worse_alpha / 2, shift), flip, rule)
+    outcome, reason = _outcome(drawn, baseline, rule, bounds, direction)
+    if any(shift) and outcome is not Outcome.NOT_COMPARABLE:
+        reason += "; faults that never fired count as it would hurt this verdict most"
     observed = None if differences is None else power.spread(differences)
     needed = _needed(outcome, drawn, rule, observed)
     return Decision(
@@ -128,7 +173,10 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
         policy=baseline.policy,
         rule=rule,
         outcome=outcome,
+        direction=direction if outcome is not Outcome.NOT_COMPARABLE else Direction.NEITHER,
+        equivalent=outcome is Outcome.NOT_WORSE and _within(drawn, rule, shift),
         reason=reason,
+        p=flip,
         n_tasks=int((drawn.enters_a | drawn.enters_b).sum()),
         certified_baseline=baseline.n_certified,
         certified_candidate=candidate.n_certified,
@@ -151,16 +199,34 @@ def _estimate(drawn: Samples) -> Estimate:
     return ask(drawn.rates_b, drawn.rates_a)
 
 
-def _bounds(drawn: Samples, rule: Rule) -> tuple[float | None, float | None]:
+def _bounds(
+    drawn: Samples, alpha: float, upper_alpha: float, shift: tuple[float, float]
+) -> tuple[float | None, float | None]:
+    """Both one-sided bounds, which hold however the faults that never fired had ended."""
     if drawn.paired:
         differences = lattice.difference(drawn.rates_b, drawn.rates_a)
-        return lower_bound(differences, rule.alpha), upper_bound(differences, rule.worse_alpha)
-    # Two samples: each side takes half of the chance of error.
-    half, worse_half = rule.alpha / 2, rule.worse_alpha / 2
-    return (
-        _minus(lower_bound(drawn.rates_b, half, 0.0), upper_bound(drawn.rates_a, half)),
-        _minus(upper_bound(drawn.rates_b, worse_half), lower_bound(drawn.rates_a, worse_half, 0.0)),
-    )
+        low, high = lower_bound(differences, alpha), upper_bound(differences, upper_alpha)
+    else:
+        # Two samples: each side takes half of the chance of error.
+        half, upper_half = alpha / 2, upper_alpha / 2
+        low = _minus(lower_bound(drawn.rates_b, half, 0.0), upper_bound(drawn.rates_a, half))
+        high = _minus(upper_bound(drawn.rates_b, upper_half), lower_bound(drawn.rates_a, upper_half, 0.0))
+    if low is None or high is None:
+        return None, None
+    return max(-1.0, low - shift[0]), min(1.0, high + shift[1])
+
+
+def _direction(bounds: tuple[float | None, float | None], p: float | None, rule: Rule) -> Direction:
+    at_least, at_most = bounds
+    if at_least is None or at_most is None or (p is not None and p > rule.worse_alpha):
+        return Direction.NEITHER
+    return Direction.BETTER if at_least > 0 else Direction.WORSE if at_most < 0 else Direction.NEITHER
+
+
+def _within(drawn: Samples, rule: Rule, shift: tuple[float, float]) -> bool:
+    """Whether both one-sided bounds of level 1 - alpha lie within the margin."""
+    at_least, at_most = _bounds(drawn, rule.alpha, rule.alpha, shift)
+    return at_least is not None and at_most is not None and -rule.margin < at_least <= at_most < rule.margin
 
 
 def _minus(first: float | None, second: float | None) -> float | None:
@@ -168,7 +234,11 @@ def _minus(first: float | None, second: float | None) -> float | None:
 
 
 def _outcome(
-    drawn: Samples, baseline: TaskTable, rule: Rule, bounds: tuple[float | None, float | None]
+    drawn: Samples,
+    baseline: TaskTable,
+    rule: Rule,
+    bounds: tuple[float | None, float | None],
+    direction: Direction,
 ) -> tuple[Outcome, str]:
     at_least, at_most = bounds
     margin = f"{100 * rule.margin:g} points"
@@ -176,23 +246,50 @@ def _outcome(
         return Outcome.NOT_COMPARABLE, "the baseline passed no task clean: nothing to compare with"
     if at_least is None or at_most is None or drawn.rates_a.mean is None:
         return Outcome.NOT_COMPARABLE, f"no task enters the target {rule.target}"
+    flat = _flat(drawn)
     if at_most < -rule.margin:
-        return Outcome.WORSE, f"worse by more than {margin} (at least {-100 * at_most:.1f} points are lost)"
+        said = f"worse by more than {margin} (at least {-100 * at_most:.1f} points are lost)"
+        return Outcome.WORSE, said + flat
+    if direction is Direction.BETTER:
+        return Outcome.NOT_WORSE, f"better (at least {100 * max(0.0, at_least):.1f} points are gained){flat}"
     if drawn.rates_a.mean <= rule.margin:
         found = f"the baseline itself reaches {100 * drawn.rates_a.mean:.1f} %"
         return Outcome.INCONCLUSIVE, f"{found}: nothing could be worse by more than {margin}"
     if at_least > -rule.margin:
-        return Outcome.NOT_WORSE, f"not worse by more than {margin} (at most {_loss(at_least)} are lost)"
-    return Outcome.INCONCLUSIVE, _inconclusive(drawn, rule, at_least)
+        return (
+            Outcome.NOT_WORSE,
+            f"not worse by more than {margin} (at most {_loss(at_least)} are lost){flat}",
+        )
+    said = _inconclusive(drawn, rule, at_least)
+    if direction is Direction.WORSE:
+        said = f"worse, but by more than {margin} is not shown; {said}"
+    return Outcome.INCONCLUSIVE, said + flat
+
+
+def _flat(drawn: Samples) -> str:
+    """What the exact test says where every task differs by the same."""
+    if not drawn.paired:
+        return ""
+    differences = lattice.difference(drawn.rates_b, drawn.rates_a)
+    values = set(differences.numerators.tolist())
+    if len(values) > 1 or len(differences) < 2:
+        return ""
+    value = POINTS * float(differences.values[0])
+    if value == 0:
+        return f"; none of {len(differences)} tasks differs, which by itself shows no equality"
+    p = sign_flip_test(differences).p
+    told = "" if p is None else f" (exact p {'< 0.0001' if p < 1e-4 else f'= {p:.4f}'})"
+    return f"; every one of {len(differences)} tasks differs by {value:+.0f} points{told}".replace("-", "−")
 
 
 def _inconclusive(drawn: Samples, rule: Rule, at_least: float) -> str:
+    margin = f"{100 * rule.margin:g} points"
     said = f"a loss of up to {-100 * at_least:.1f} points is possible, {100 * rule.margin:g} are allowed"
     n = min(len(drawn.rates_a), len(drawn.rates_b))
     fewest = fewest_tasks(rule.margin, rule.alpha)
     if n < fewest:
         said += (
-            f"; {n} tasks cannot settle {100 * rule.margin:g} points, whatever happens on them: "
+            f"; {n} tasks cannot show 'not worse by {margin}', whatever happens on them: "
             f"even without a single loss it takes {fewest}"
         )
     return said
@@ -216,20 +313,16 @@ def _needed(
     return found[0], found[1]
 
 
-def _with_undelivered(
-    drawn: Samples, rule: Rule, at_least: float | None, limits: Bounds, reason: str
-) -> tuple[Outcome, str]:
-    """Keep "not worse" only where it holds however the faults that never fired had ended."""
+def _shift(drawn: Samples, limits: Bounds | None) -> tuple[float, float]:
+    """How far the difference could fall and rise, had the faults that never fired ended at their worst."""
     first, second = drawn.rates_a.mean, drawn.rates_b.mean
-    assert first is not None
-    assert second is not None
-    assert at_least is not None
+    if limits is None or first is None or second is None:
+        return 0.0, 0.0
     # The limits are of baseline minus candidate, in points.
-    lowest = at_least - max(0.0, second - first + limits.high / POINTS)
-    if lowest > -rule.margin:
-        return Outcome.NOT_WORSE, reason
-    said = f"a loss of up to {_loss(lowest)} is possible, had the faults that never fired ended badly"
-    return Outcome.INCONCLUSIVE, said
+    return (
+        max(0.0, second - first + limits.high / POINTS),
+        max(0.0, first - second - limits.low / POINTS),
+    )
 
 
 def _remarks(rule: Rule, limits: Bounds | None) -> tuple[str, ...]:

@@ -17,15 +17,16 @@ class Decomposition:
     """Two exact splits of the full-pipeline difference A minus B, in points.
 
     By tasks: ``shared + only_a + only_b`` (certified by both, by A only, by B only, each summed and divided
-    by all tasks). By step: ``screening + recovery`` (how many tasks are certified, and how well the certified
-    ones recover, each at the average of the other factor); None where a side certified nothing.
+    by all tasks). By step: ``screening + own_rates`` (how many tasks are certified, and the rates on own sets
+    of certified tasks, each at the average of the other factor); None where a side certified nothing. The
+    sets differ, so rates on own sets may differ where no shared task recovers differently.
     """
 
     shared: float
     only_a: float
     only_b: float
     screening: float | None
-    recovery: float | None
+    own_rates: float | None
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,18 @@ def decompose(a: TaskTable, b: TaskTable, within: BoolArray) -> Decomposition:
     n = int(within.sum())
     rates_a, rates_b = _counted_rates(a), _counted_rates(b)
     in_a, in_b = a.certified & within, b.certified & within
-    screening = recovery = None
+    screening = own_rates = None
     if in_a.any() and in_b.any():
         share_a, share_b = in_a.sum() / n, in_b.sum() / n
         mean_a, mean_b = rates_a[in_a].mean(), rates_b[in_b].mean()
         screening = _points(float((share_a - share_b) * (mean_a + mean_b) / 2))
-        recovery = _points(float((mean_a - mean_b) * (share_a + share_b) / 2))
+        own_rates = _points(float((mean_a - mean_b) * (share_a + share_b) / 2))
     return Decomposition(
         shared=_points(float((rates_a - rates_b)[in_a & in_b].sum()) / n),
         only_a=_points(float(rates_a[in_a & ~in_b].sum()) / n),
         only_b=_points(-float(rates_b[in_b & ~in_a].sum()) / n),
         screening=screening,
-        recovery=recovery,
+        own_rates=own_rates,
     )
 
 

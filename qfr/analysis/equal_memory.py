@@ -14,19 +14,16 @@ from itertools import combinations
 
 from qfr.analysis.contrasts import Options, contrast_pair
 from qfr.analysis.levels import Axis
-from qfr.analysis.pairing import Pair, differences
+from qfr.analysis.pairing import Pair
 from qfr.analysis.results import Contrast
-from qfr.analysis.targets import TaskTable, shared_tasks
+from qfr.analysis.targets import TaskTable
 from qfr.errors import TableError
-from qfr.stats.lattice import BoolArray
+from qfr.scope import differ
 
 #: What `Contrast.vary` says of such a contrast; model and preset are both None.
 VARY = "memory"
 #: The larger file may be so much larger than the smaller one, as a fraction.
 TOLERANCE = 0.10
-
-# What two models bring along.
-_FREE = frozenset({"model_file", "imatrix", "template"})
 
 Size = tuple[str, str, str]
 # Model, preset and digest of the file, the latter empty where files have none.
@@ -82,7 +79,7 @@ def equal_memory(
             raise TableError(f"{model} {quant} has a size of {size} bytes", hint="sizes are positive")
     cells: dict[_Agent, list[TaskTable]] = defaultdict(list)
     for table in tables:
-        key, file = table.key, table.treatment.model_file
+        key, file = table.key, table.scope.get("file.sha256", "")
         known = sizes.get((key.model, key.quant, file))
         if known is not None:
             cells[_Agent(key.model, key.quant, file, known)].append(table)
@@ -91,7 +88,7 @@ def equal_memory(
         _named(contrast)
         for first, second in matches(cells, tolerance)
         for pair in _pairs((first, cells[first]), (second, cells[second]))
-        for contrast in contrast_pair(pair, chosen, _shared(pair, cells[first], cells[second]))
+        for contrast in contrast_pair(pair, chosen, _members(pair, cells[first], cells[second]))
     )
 
 
@@ -126,35 +123,20 @@ def _pairs(first: tuple[_Agent, list[TaskTable]], second: tuple[_Agent, list[Tas
     remark = f"files of {sizes[0]} and {sizes[1]}"
     for a in first[1]:
         for b in second[1]:
-            if _alike(a, b):
+            same = a.policy == b.policy and a.tasks == b.tasks
+            if same and not differ(a.scope, b.scope, ("model", "quant")):
                 yield Pair(a, b, first[0].name, second[0].name, (remark,), a.key.context or b.key.context)
 
 
-def _alike(a: TaskTable, b: TaskTable) -> bool:
-    names = ("prompt", "fault", "executor", "suite", "gate", "trial")
-    return (
-        a.policy == b.policy
-        and all(getattr(a.key, name) == getattr(b.key, name) for name in names)
-        and a.tasks == b.tasks
-        and not differences(a.treatment, b.treatment, _FREE)
+def _members(pair: Pair, first: Iterable[TaskTable], second: Iterable[TaskTable]) -> tuple[TaskTable, ...]:
+    """The cells of S* of the pair: both files under every prompt."""
+    return tuple(
+        table
+        for table in (*first, *second)
+        if table.policy == pair.a.policy
+        and table.tasks == pair.a.tasks
+        and not differ(table.scope, pair.a.scope, ("model", "quant", "prompt"))
     )
-
-
-def _shared(pair: Pair, first: Iterable[TaskTable], second: Iterable[TaskTable]) -> BoolArray:
-    """S* of the pair: tasks that both files certified under every prompt."""
-    a = pair.a
-
-    def enters(table: TaskTable) -> bool:
-        names = ("fault", "executor", "suite", "gate", "trial")
-        mine, wanted = table.treatment, a.treatment
-        return (
-            table.policy == a.policy
-            and table.tasks == a.tasks
-            and all(getattr(table.key, name) == getattr(a.key, name) for name in names)
-            and (mine.executor, mine.build, mine.engine) == (wanted.executor, wanted.build, wanted.engine)
-        )
-
-    return shared_tasks(tuple(table for table in (*first, *second) if enters(table)))
 
 
 def _named(contrast: Contrast) -> Contrast:

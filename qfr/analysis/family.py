@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qfr import scope
 from qfr.analysis.decomposition import POINTS
 from qfr.analysis.levels import Axis
 from qfr.analysis.pairing import Pair, pairs
@@ -81,12 +82,14 @@ class Together:
     target: str
     context: str
     critical: float | None
-    # Half-width in standard errors.
+    # Quantile of the largest deviation in standard errors, before the correction for few tasks.
     resamples: int
     prompts: tuple[str, ...]
     points: tuple[float | None, ...]
     lows: tuple[float | None, ...]
     highs: tuple[float | None, ...]
+    reasons: tuple[str | None, ...]
+    # Per prompt, why its interval is none, degenerate or not to be relied on; None = reliable.
 
 
 def selector(given: Mapping[str, str]) -> Selector:
@@ -135,17 +138,17 @@ def together(tables: Sequence[TaskTable], resamples: int, seed: int) -> tuple[To
         At most.
     seed : int
     """
-    groups: dict[tuple[object, ...], list[Pair]] = defaultdict(list)
-    for pair in pairs(tables, Axis.quant):
-        key, alike = pair.a.key, pair.a.treatment
-        names = (key.model, key.fault, key.executor, key.suite, key.gate, key.trial, pair.a.policy)
-        rest = (alike.suite, alike.build, alike.engine, alike.executor, pair.a.tasks)
-        if key.fault != "none":
-            groups[(*names, pair.label_a, pair.label_b, *rest)].append(pair)
+    along = [pair for pair in pairs(tables, Axis.quant) if pair.a.key.fault != "none"]
+    free = frozenset({"prompt"})
     return tuple(
-        _together(members, target, (resamples, seed))
-        for members in groups.values()
-        if len(members) > 1
+        _together(list(one.members), target, (resamples, seed))
+        for one in scope.group(
+            along,
+            free,
+            of=lambda pair: pair.a.scope,
+            also=lambda pair: (pair.a.policy, pair.b.scope.fixed(free), pair.a.tasks),
+        )
+        if len(one.members) > 1
         for target in _TARGETS
     )
 
@@ -182,6 +185,7 @@ def _together(members: list[Pair], target: Target, way: tuple[int, int]) -> Toge
         points=tuple(points(one.value) for one in found),
         lows=tuple(points(one.low) for one in found),
         highs=tuple(points(one.high) for one in found),
+        reasons=tuple(one.reason for one in found),
     )
 
 

@@ -15,10 +15,11 @@ import pandas as pd
 
 from qfr.analysis import trials
 from qfr.analysis.contexts import contexts
-from qfr.analysis.targets import CellKey, TaskTable, Treatment
+from qfr.analysis.targets import CellKey, TaskTable
 from qfr.errors import LogError
 from qfr.facts import CellFacts
 from qfr.records import FaultKind, Policy
+from qfr.scope import scope_of
 
 #: Score fields that depend on the policy; the others are the same under both.
 POLICY_FIELDS = ("success", "right_answer", "reason", "reported_after")
@@ -120,9 +121,7 @@ def task_table(
     """
     if facts.executor == trials.FOREIGN:
         success = clean[score_column(policy, "success")].to_numpy(dtype=np.bool_)
-        return trials.trial_table(
-            facts, (cell_key(facts, context), treatment(facts)), policy.value, clean, success
-        )
+        return trials.trial_table(facts, cell_key(facts, context), policy.value, clean, success)
     tasks = pd.Index(clean["task"])
     if not tasks.is_unique:
         raise LogError("the clean pass holds a task twice", where=facts.name)
@@ -151,7 +150,8 @@ def task_table(
         successes=successes,
         delivered=delivered,
         scheduled=scheduled,
-        treatment=treatment(facts),
+        facts=scope_of(facts),
+        cells=tuple(dict.fromkeys((facts.cell_id, facts.clean_id))),
     )
 
 
@@ -171,27 +171,4 @@ def cell_key(facts: CellFacts, context: str = "") -> CellKey:
         gate=facts.gate,
         trial=facts.trial,
         context=context,
-    )
-
-
-def treatment(facts: CellFacts) -> Treatment:
-    """Return what must agree before two cells are contrasted."""
-    settings = (
-        facts.engine,
-        facts.device,
-        f"batch {facts.n_batch}",
-        f"threads {facts.n_threads}/{facts.n_threads_batch}",
-        f"streams {facts.streams}",
-    )
-    return Treatment(
-        suite=facts.suite_sha256,
-        prompt=facts.prompt_sha256,
-        fault=facts.fault_sha256,
-        executor=f"{facts.executor_sha256} {facts.step_budget} {facts.error_budget}",
-        template=facts.template_sha256,
-        model_file=facts.model_sha256,
-        imatrix=facts.imatrix,
-        build=f"{facts.llama_commit[:9]} {facts.library_sha256[:12]}".strip(),
-        engine=", ".join(settings),
-        schema=f"{facts.schema_version}.{facts.identity_version}.{facts.scorer_version}",
     )

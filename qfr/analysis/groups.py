@@ -12,6 +12,7 @@ from qfr.analysis.streams import stream
 from qfr.analysis.targets import Target, TaskTable, full_rates, recovery, shared_tasks
 from qfr.errors import TableError
 from qfr.stats import bootstrap, intervals, lattice
+from qfr.stats.bayesian import BayesianInterval, interval
 from qfr.stats.exact import FisherResult, PairedTest, fisher, sign_flip_test, sign_test
 from qfr.stats.intervals import Estimate
 from qfr.stats.lattice import Lattice
@@ -28,6 +29,8 @@ class GroupContrast:
     # Tasks that enter.
     difference: Estimate
     # Fractions; None with the reason where not estimable.
+    bayesian: BayesianInterval
+    # The interval that words rest on, in fractions.
     sign: PairedTest
     signflip: PairedTest
 
@@ -56,7 +59,7 @@ def group_contrast(
         mean_of([recovery(table, mask) for table in first]),
         mean_of([recovery(table, mask) for table in second]),
     )
-    return _result(first, second, mask, difference, (options, seed))
+    return _result((first, second), mask, (difference, 1.0), (options, seed))
 
 
 def interaction(
@@ -93,7 +96,8 @@ def interaction(
     difference = lattice.difference(
         lattice.difference(values[0], values[1]), lattice.difference(values[2], values[3])
     )
-    return _result((upper[0], lower[1]), (upper[1], lower[0]), mask, difference, (options, seed))
+    groups = ((upper[0], lower[1]), (upper[1], lower[0]))
+    return _result(groups, mask, (difference, 2.0), (options, seed))
 
 
 def pooled_test(first: Sequence[TaskTable], second: Sequence[TaskTable]) -> FisherResult:
@@ -121,20 +125,22 @@ def mean_of(samples: Sequence[Lattice]) -> Lattice:
 
 
 def _result(
-    first: Sequence[TaskTable],
-    second: Sequence[TaskTable],
+    groups: tuple[Sequence[TaskTable], Sequence[TaskTable]],
     mask: lattice.BoolArray,
-    difference: Lattice,
+    limited: tuple[Lattice, float],
     drawing: tuple[intervals.Options, int],
 ) -> GroupContrast:
-    names = tuple(tuple(table.key.name for table in group) for group in (first, second))
-    options, seed = drawing
-    rng = stream(seed, ["group", *names[0], "-", *names[1], first[0].policy])
+    """Estimate and test differences; `limited` holds them and the largest that a task can have."""
+    names = tuple(tuple(table.key.name for table in group) for group in groups)
+    tables = groups[0]
+    (difference, limit), (options, seed) = limited, drawing
+    rng = stream(seed, ["group", *names[0], "-", *names[1], tables[0].policy])
     return GroupContrast(
         first=names[0],
         second=names[1],
-        tasks=tuple(first[0].tasks[at] for at in np.flatnonzero(mask)),
+        tasks=tuple(tables[0].tasks[at] for at in np.flatnonzero(mask)),
         difference=bootstrap.mean(difference, options=options, rng=rng),
+        bayesian=interval(difference, -limit, limit, options.level),
         sign=sign_test(difference),
         signflip=sign_flip_test(difference),
     )

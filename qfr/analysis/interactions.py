@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from qfr.analysis.groups import GroupContrast, interaction
 from qfr.analysis.levels import Axis, bits, order_key
+from qfr.analysis.pairing import cells_of, tables_in_groups, variant_names
 from qfr.analysis.targets import CellKey, Target, TaskTable
 from qfr.stats import bootstrap
 from qfr.stats.intervals import Options
@@ -19,6 +19,8 @@ class Interaction:
 
     key: CellKey
     # Preset and prompt are empty.
+    cells: tuple[str, ...]
+    # cell_ids of the four cells and their clean passes.
     policy: str
     a: str
     b: str
@@ -49,41 +51,37 @@ def interactions(
     Returns
     -------
     tuple of Interaction
-        Targets matched (tasks that all four cells certified) and full, tolerant and strict; only where one
-        preset has one file and one prompt one text.
+        Targets matched (tasks that all four cells certified) and full, tolerant and strict.
     """
-    settings: dict[tuple[object, ...], dict[tuple[str, str], TaskTable]] = defaultdict(dict)
-    twice: set[tuple[object, ...]] = set()
-    for table in tables:
-        if table.key.fault != "none" and (order or bits(table.key.quant) is not None):
-            alike = table.treatment
-            rest = (alike.suite, alike.build, alike.engine, alike.executor, table.tasks)
-            where = (replace(table.key, quant="", prompt=""), table.policy, *rest)
-            place = (table.key.quant, table.key.prompt)
-            if place in settings[where]:
-                twice.add(where)
-            settings[where][place] = table
+    usable = [
+        table
+        for table in tables
+        if table.key.fault != "none" and (order or bits(table.key.quant) is not None)
+    ]
     found: list[Interaction] = []
-    for setting, cells in settings.items():
-        if setting not in twice:
-            found += _of_setting(cells, (options, seed), order)
+    for setting in tables_in_groups(usable, ("quant", "prompt")):
+        found += _of_setting(setting.members, (options, seed), order)
     return tuple(found)
 
 
 def _of_setting(
-    cells: dict[tuple[str, str], TaskTable], way: tuple[Options, int], order: tuple[str, ...]
+    members: tuple[TaskTable, ...], way: tuple[Options, int], order: tuple[str, ...]
 ) -> Iterable[Interaction]:
-    quants = sorted({quant for quant, _ in cells}, key=lambda name: order_key(Axis.quant, name, order))
-    prompts = sorted({prompt for _, prompt in cells}, key=lambda name: order_key(Axis.prompt, name))
+    cells = {(quant, prompt): table for (quant, prompt), table in zip(_places(members), members, strict=True)}
+    bare = {quant: table.key.quant for (quant, _), table in cells.items()}
+    names = {prompt: table.key.prompt for (_, prompt), table in cells.items()}
+    quants = sorted(bare, key=lambda name: (order_key(Axis.quant, bare[name], order), name))
+    prompts = sorted(names, key=lambda name: (order_key(Axis.prompt, names[name]), name))
     for b in quants[1:]:
         for second in prompts[1:]:
             places = [(quant, prompt) for prompt in (prompts[0], second) for quant in (quants[0], b)]
-            if any(place not in cells for place in places):
+            four = [cells[place] for place in places if place in cells]
+            if len(four) < 4 or len({table.tasks for table in four}) > 1:
                 continue
-            four = [cells[place] for place in places]
             for target in (Target.matched, Target.full):
                 yield Interaction(
                     key=replace(four[0].key, quant="", prompt=""),
+                    cells=cells_of(four),
                     policy=four[0].policy,
                     a=quants[0],
                     b=b,
@@ -92,3 +90,8 @@ def _of_setting(
                     target=target.value,
                     found=interaction((four[0], four[1]), (four[2], four[3]), target, *way),
                 )
+
+
+def _places(members: tuple[TaskTable, ...]) -> list[tuple[str, str]]:
+    """Preset and prompt of each cell, with what tells two files or two texts of one name apart."""
+    return list(zip(variant_names(members, "quant"), variant_names(members, "prompt"), strict=True))

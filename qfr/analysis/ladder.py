@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
+from qfr import scope
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.levels import Axis, bits, order_key
+from qfr.analysis.pairing import variant_names
 from qfr.analysis.process import Process
 from qfr.analysis.targets import CellKey
 from qfr.records import FaultKind
+from qfr.scope import Scope
 from qfr.stats.intervals import Interval
 
 #: The kinds of fault, in the paper's order of columns.
@@ -56,33 +60,59 @@ class Ladder:
 
 def ladders(summaries: Iterable[CellSummary], processes: Iterable[Process]) -> tuple[Ladder, ...]:
     """Draw up a ladder where several presets met several kinds of fault under one prompt."""
-    found: dict[tuple[CellKey, str], dict[str, dict[str, CellSummary]]] = defaultdict(
-        lambda: defaultdict(dict)
-    )
-    twice: set[tuple[CellKey, str]] = set()
-    for one in summaries:
-        if one.family is None and one.key.fault != FaultKind.none and bits(one.key.quant) is not None:
-            where = replace(one.key, quant="", fault=""), one.policy
-            if one.key.fault in found[where][one.key.quant]:
-                twice.add(where)
-            found[where][one.key.quant][one.key.fault] = one
+    usable = [
+        one
+        for one in summaries
+        if one.family is None and one.key.fault != FaultKind.none and bits(one.key.quant) is not None
+    ]
     invented = {
-        (one.key, answers.policy): answers.invented
+        (one.cell_id, answers.policy): answers.invented
         for one in processes
         if one.key.fault == FaultKind.ep
         for answers in one.answers
     }
-    ladder = []
-    for where, presets in found.items():
-        faults = {fault for cells in presets.values() for fault in cells}
-        if len(presets) > 1 and len(faults) > 1 and where not in twice:
-            order = sorted(presets, key=lambda name: order_key(Axis.quant, name))
-            rungs = tuple(_rung(name, presets[name], invented) for name in order)
-            ladder.append(Ladder(where[0], where[1], rungs))
-    return tuple(ladder)
+    settings = scope.group(usable, ("quant", "fault"), of=lambda one: one.scope, also=lambda one: one.policy)
+    return tuple(
+        ladder
+        for setting in settings
+        for members, text in _by_text(setting.members)
+        if (ladder := _ladder(members, text, invented)) is not None
+    )
 
 
-def _rung(quant: str, cells: dict[str, CellSummary], invented: dict[tuple[CellKey, str], int]) -> Rung:
+def _by_text(members: Sequence[CellSummary]) -> Iterable[tuple[list[CellSummary], str]]:
+    """Cells with one text per kind of fault, for every choice of texts, and what tells the choices apart."""
+    kinds: dict[str, dict[Scope, list[CellSummary]]] = defaultdict(lambda: defaultdict(list))
+    for one in members:
+        own = Scope(dict(one.scope.items() - one.scope.fixed(frozenset({"fault"}))))
+        kinds[one.key.fault][own].append(one)
+    told = {
+        own: f"{kind} {text}"
+        for kind, texts in kinds.items()
+        if len(texts) > 1
+        for own, text in zip(texts, scope.labels(tuple(texts)), strict=True)
+    }
+    for chosen in product(*(texts.items() for texts in kinds.values())):
+        text = ", ".join(told[own] for own, _ in chosen if own in told)
+        yield [one for _, cells in chosen for one in cells], text
+
+
+def _ladder(members: Sequence[CellSummary], text: str, invented: dict[tuple[str, str], int]) -> Ladder | None:
+    names = dict(zip(map(id, members), variant_names(members, "quant"), strict=True))
+    presets: dict[str, dict[str, CellSummary]] = defaultdict(dict)
+    for one in members:
+        presets[names[id(one)]][one.key.fault] = one
+    if len(presets) < 2 or len({one.key.fault for one in members}) < 2:
+        return None
+    bare = {names[id(one)]: one.key.quant for one in members}
+    order = sorted(presets, key=lambda name: (order_key(Axis.quant, bare[name]), name))
+    key = replace(members[0].key, quant="", fault="")
+    context = ", ".join(part for part in (key.context, text) if part)
+    rungs = tuple(_rung(name, presets[name], invented) for name in order)
+    return Ladder(replace(key, context=context), members[0].policy, rungs)
+
+
+def _rung(quant: str, cells: dict[str, CellSummary], invented: dict[tuple[str, str], int]) -> Rung:
     first = next(iter(cells.values()))
     dead = cells.get(FaultKind.ep)
     return Rung(
@@ -95,5 +125,5 @@ def _rung(quant: str, cells: dict[str, CellSummary], invented: dict[tuple[CellKe
             for kind in FAULTS
             if (one := cells.get(kind)) is not None
         ),
-        invented=None if dead is None else invented.get((dead.key, dead.policy)),
+        invented=None if dead is None else invented.get((dead.cells[0], dead.policy)),
     )

@@ -44,7 +44,7 @@ def bits(level: str) -> float | None:
     return float(found.group()) if found else None
 
 
-def order_key(axis: Axis, level: str, given: tuple[str, ...] = ()) -> OrderKey:
+def order_key(axis: str, level: str, given: tuple[str, ...] = ()) -> OrderKey:
     """Return the sort key of a level; in every pair the one that sorts first is A.
 
     Presets and numbers sort from high to low, so that a contrast reads "higher minus lower precision" (Hu
@@ -53,7 +53,8 @@ def order_key(axis: Axis, level: str, given: tuple[str, ...] = ()) -> OrderKey:
 
     Parameters
     ----------
-    axis : Axis
+    axis : str
+        An axis, or a single key of a cell's scope.
     level : str
     given : tuple of str
         An explicit order, highest first; it wins over the rule.
@@ -67,7 +68,10 @@ def order_key(axis: Axis, level: str, given: tuple[str, ...] = ()) -> OrderKey:
         if level not in given:
             raise TableError(f"level {level!r} is missing from the given order {', '.join(given)}")
         return float(given.index(level)), ()
-    if axis is Axis.quant:
+    if axis == "kv":
+        first = bits(level.partition("/")[0])
+        return 0.0 if first is None else -first, _natural(level)
+    if axis == Axis.quant:
         if level == NOT_STATED:
             return math.inf, ()
         value = bits(level)
@@ -77,7 +81,9 @@ def order_key(axis: Axis, level: str, given: tuple[str, ...] = ()) -> OrderKey:
                 hint='name the levels from high to low, such as "levels": ["bf16", "awq"]',
             )
         return -value, _natural(level)
-    kinds: type[StrEnum] | None = {Axis.fault: FaultKind, Axis.executor: ExecutorKind}.get(axis)
+    kinds: type[StrEnum] | None = {"fault": FaultKind, "executor": ExecutorKind}.get(axis)
+    if axis in ("engine.type_k", "engine.type_v"):
+        return -(bits(level) or 0.0), _natural(level)
     names = [str(kind) for kind in kinds] if kinds else []
     return float(names.index(level)) if level in names else float(len(names)), _natural(level)
 

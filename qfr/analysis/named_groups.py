@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from qfr.analysis.groups import GroupContrast, group_contrast, pooled_test
+from qfr.analysis.pairing import cells_of, tables_in_groups, variant_names
 from qfr.analysis.targets import CellKey, TaskTable
 from qfr.errors import TableError
 from qfr.stats import bootstrap
@@ -29,6 +31,10 @@ class Grouped:
 
     key: CellKey
     # Preset is empty.
+    cells: tuple[str, ...]
+    # cell_ids of everything that enters.
+    context: str
+    # What tells it from another one of the same names.
     policy: str
     first: NamedGroup
     second: NamedGroup
@@ -72,38 +78,50 @@ def grouped(
     options: Options = bootstrap.DEFAULT,
     seed: int = 0,
 ) -> tuple[Grouped, ...]:
-    """Contrast every two groups wherever all their presets were run."""
-    settings: dict[tuple[object, ...], dict[str, TaskTable]] = defaultdict(dict)
-    for table in tables:
-        if table.key.fault != "none":
-            alike = table.treatment
-            rest = (alike.suite, alike.prompt, alike.build, alike.engine, alike.executor, table.tasks)
-            where = (replace(table.key, quant=""), table.policy, *rest)
-            settings[where].setdefault(table.key.quant.upper(), table)
+    """Contrast every two groups wherever all their presets were run, each with one file."""
+    faulted = [table for table in tables if table.key.fault != "none"]
     found = []
-    for cells in settings.values():
-        for at, first in enumerate(groups):
-            for second in groups[at + 1 :]:
-                if all(quant in cells for quant in (*first.quants, *second.quants)):
-                    sides = [[cells[quant] for quant in group.quants] for group in (first, second)]
-                    found.append(
-                        Grouped(
-                            key=replace(sides[0][0].key, quant=""),
-                            policy=sides[0][0].policy,
-                            first=first,
-                            second=second,
-                            found=group_contrast(sides[0], sides[1], options, seed),
-                            pooled=pooled_test(sides[0], sides[1]),
-                            successes=(_successes(sides[0]), _successes(sides[1])),
-                        )
+    for setting in tables_in_groups(faulted, ("quant",)):
+        cells: dict[str, list[TaskTable]] = defaultdict(list)
+        for table in setting.members:
+            cells[table.key.quant.upper()].append(table)
+        for first, second in combinations(groups, 2):
+            sides = tuple(
+                [one for quant in group.quants for one in cells[quant]] for group in (first, second)
+            )
+            whole = all(len(cells[quant]) == 1 for group in (first, second) for quant in group.quants)
+            if whole and len({table.tasks for side in sides for table in side}) == 1:
+                found.append(
+                    Grouped(
+                        key=replace(sides[0][0].key, quant=""),
+                        cells=cells_of((*sides[0], *sides[1])),
+                        context=setting.label,
+                        policy=sides[0][0].policy,
+                        first=first,
+                        second=second,
+                        found=group_contrast(sides[0], sides[1], options, seed),
+                        pooled=pooled_test(sides[0], sides[1]),
+                        successes=(_successes(sides[0]), _successes(sides[1])),
                     )
+                )
     return tuple(found)
 
 
 def not_run(tables: Iterable[TaskTable], groups: tuple[NamedGroup, ...]) -> tuple[str, ...]:
-    """Name the presets of the groups that no cell has."""
-    known = {table.key.quant.upper() for table in tables}
-    return tuple(f"{group.name}: {quant}" for group in groups for quant in group.quants if quant not in known)
+    """Name the presets of the groups that no cell has, or that are several files under one setting."""
+    given = tuple(tables)
+    known = {table.key.quant.upper() for table in given}
+    found = [f"{group.name}: {quant}" for group in groups for quant in group.quants if quant not in known]
+    wanted = {quant for group in groups for quant in group.quants}
+    files: dict[str, None] = {}
+    for setting in tables_in_groups(given, ("quant",)):
+        names = variant_names(setting.members, "quant")
+        several = {table.key.quant for table in setting.members if table.key.quant.upper() in wanted}
+        for quant in sorted(several):
+            mine = {name for name, one in zip(names, setting.members, strict=True) if one.key.quant == quant}
+            if len(mine) > 1:
+                files[f"{quant} is {len(mine)} files: {'; '.join(sorted(mine))}"] = None
+    return (*found, *files)
 
 
 def _successes(tables: list[TaskTable]) -> int:

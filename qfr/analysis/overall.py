@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qfr.analysis.groups import mean_of
+from qfr.analysis.pairing import cells_of, tables_in_groups, variant_names
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, TaskTable, full_rates
+from qfr.scope import Group, Scope
 from qfr.stats import bootstrap
 from qfr.stats.intervals import Estimate, Options
 
@@ -21,8 +22,14 @@ class Overall:
 
     key: CellKey
     # The prompt is empty.
-    model_file: str
-    # Digest of the GGUF.
+    name: str
+    # Of the preset, with what tells two of its files apart.
+    scope: Scope
+    # Of one of its cells: the file and the setting.
+    setting: Scope
+    # What all presets that may be ranked together share.
+    cells: tuple[str, ...]
+    # cell_ids of everything that enters.
     policy: str
     prompts: tuple[str, ...]
     certified: int
@@ -39,23 +46,30 @@ def overall(
     tables: Iterable[TaskTable], options: Options = bootstrap.DEFAULT, seed: int = 0
 ) -> tuple[Overall, ...]:
     """Average every preset over its prompts, in the order of the tables."""
-    found: dict[tuple[object, ...], list[TaskTable]] = defaultdict(list)
-    for table in tables:
-        if table.key.fault != "none":
-            key, alike = replace(table.key, prompt=""), table.treatment
-            rest = (alike.suite, alike.build, alike.engine, alike.model_file, table.tasks)
-            found[(key, table.policy, *rest)].append(table)
-    return tuple(_overall(members, options, seed) for members in found.values())
+    faulted = [table for table in tables if table.key.fault != "none"]
+    settings = tables_in_groups(faulted, ("quant", "prompt"))
+    return tuple(
+        _overall(list(members.members), setting, (options, seed))
+        for setting in settings
+        for members in tables_in_groups(setting.members, ("prompt",))
+        if len({table.tasks for table in members.members}) == 1
+    )
 
 
-def _overall(members: list[TaskTable], options: Options, seed: int) -> Overall:
+def _overall(members: list[TaskTable], setting: Group[TaskTable], way: tuple[Options, int]) -> Overall:
+    options, seed = way
     key = replace(members[0].key, prompt="")
     everything = np.ones(members[0].n_tasks, dtype=np.bool_)
     rates = [full_rates(table, everything) for table in members]
     means = [rate.mean or 0.0 for rate in rates]
     return Overall(
         key=key,
-        model_file=members[0].treatment.model_file,
+        name=dict(zip(map(id, setting.members), variant_names(setting.members, "quant"), strict=True))[
+            id(members[0])
+        ],
+        scope=members[0].scope,
+        setting=setting.fixed,
+        cells=cells_of(members),
         policy=members[0].policy,
         prompts=tuple(table.key.prompt for table in members),
         certified=sum(table.n_certified for table in members),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
 from qfr.analysis.frames import Cell, cell_key, score_column
 from qfr.analysis.targets import CellKey
 from qfr.records import Channel, Ending, FaultKind, Policy
+from qfr.scope import Scope, scope_of
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Process:
     """One logged cell: a clean pass (fault ``none``) or its fault episodes."""
 
     key: CellKey
+    scope: Scope = field(repr=False)
+    cell_id: str
     episodes: int
     tasks: int
     turns: int
@@ -69,6 +72,8 @@ def process(cell: Cell, context: str = "") -> Process:
     endings = frame["ending"].value_counts()
     return Process(
         key=cell_key(cell.facts, context),
+        scope=scope_of(cell.facts),
+        cell_id=cell.facts.cell_id,
         episodes=len(frame),
         tasks=int(frame["task"].nunique()),
         turns=int(frame["turns"].sum()),

@@ -15,8 +15,10 @@ import numpy as np
 from qfr.analysis.decomposition import POINTS
 from qfr.analysis.groups import mean_of
 from qfr.analysis.levels import Axis, bits, order_key
+from qfr.analysis.pairing import tables_in_groups, variant_names
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, TaskTable, full_rates
+from qfr.scope import Scope, differ
 from qfr.stats import bootstrap, equivalence, lattice, power
 from qfr.stats.equivalence import Equivalence
 from qfr.stats.intervals import Estimate, Options
@@ -29,8 +31,10 @@ class Rank:
 
     key: CellKey
     # The prompt is empty.
-    model_file: str
-    # Digest, which tells two files of one preset apart.
+    name: str
+    # Of the preset, with what tells two of its files apart.
+    setting: Scope
+    # What all presets that may be ranked together share.
     policy: str
     reference: str
     # Name of the highest preset.
@@ -65,33 +69,40 @@ def rank(
     tuple of Rank
         Nothing where a preset's name says no precision, since then none is the highest.
     """
-    settings: dict[tuple[object, ...], dict[tuple[str, str], list[TaskTable]]] = defaultdict(dict)
-    for table in tables:
-        if table.key.fault != "none":
-            alike = table.treatment
-            rest = (alike.suite, alike.build, alike.engine, alike.executor, table.tasks)
-            where = (replace(table.key, prompt="", quant=""), table.policy, *rest)
-            settings[where].setdefault((table.key.quant, alike.model_file), []).append(table)
+    faulted = [table for table in tables if table.key.fault != "none"]
     found: list[Rank] = []
-    for presets in settings.values():
-        if any(bits(quant) is None for quant, _ in presets):
+    for setting in tables_in_groups(faulted, ("quant", "prompt")):
+        if any(bits(table.key.quant) is None for table in setting.members):
             continue
-        highest = min(presets, key=lambda preset: order_key(Axis.quant, preset[0]))
+        names = dict(zip(map(id, setting.members), variant_names(setting.members, "quant"), strict=True))
+        presets: dict[str, list[TaskTable]] = defaultdict(list)
+        for table in setting.members:
+            presets[names[id(table)]].append(table)
+        highest = min(presets, key=lambda name: (order_key(Axis.quant, presets[name][0].key.quant), name))
         for preset, members in presets.items():
             if preset != highest:
-                found += _rank(members, presets[highest], (options, seed, margin))
+                found += _rank(
+                    (preset, highest),
+                    (members, presets[highest]),
+                    setting.fixed,
+                    (options, seed, margin),
+                )
     return tuple(found)
 
 
 def _rank(
-    members: list[TaskTable], reference: list[TaskTable], way: tuple[Options, int, float]
+    names: tuple[str, str],
+    cells: tuple[list[TaskTable], list[TaskTable]],
+    setting: Scope,
+    way: tuple[Options, int, float],
 ) -> Iterable[Rank]:
     options, seed, margin = way
-    by_prompt = {(table.key.prompt, table.treatment.prompt): table for table in reference}
+    members, reference = cells
     pairs = [
-        (table, by_prompt[name])
+        (table, other)
         for table in members
-        if (name := (table.key.prompt, table.treatment.prompt)) in by_prompt
+        for other in reference
+        if not differ(table.scope, other.scope, ("quant",)) and table.tasks == other.tasks
     ]
     if not pairs:
         return
@@ -103,9 +114,10 @@ def _rank(
     known = power.detectable(len(apart), spread).difference if spread else None
     yield Rank(
         key=key,
-        model_file=members[0].treatment.model_file,
+        name=names[0],
+        setting=setting,
         policy=members[0].policy,
-        reference=reference[0].key.quant,
+        reference=names[1],
         prompts=tuple(table.key.prompt for table, _ in pairs),
         difference=bootstrap.mean(apart, options=options, rng=rng),
         equivalence=equivalence.tost_bootstrap(apart, margin / POINTS),

@@ -24,6 +24,8 @@ class Contrast:
     # What tells it from another contrast of the same names (a build, a prompt's digest); mostly empty.
     policy: str
     vary: str
+    cells: tuple[str, ...]
+    # cell_ids of every cell that enters, clean passes included; empty for published tables.
     a: str
     b: str
     target: str

@@ -48,7 +48,7 @@ def contrast_file(table: ResultTable, options: Options | None = None) -> tuple[C
     chosen = options or Options()
     if chosen.vary not in (Axis.quant, Axis.prompt, Axis.model):
         raise TableError(
-            f"a table file has no axis {chosen.vary.value!r}", hint="use --vary quant, prompt or model"
+            f"a table file has no axis {str(chosen.vary)!r}", hint="use --vary quant, prompt or model"
         )
     if chosen.vary is Axis.quant and table.levels:
         chosen = replace(chosen, order=table.levels)
@@ -167,7 +167,7 @@ def _contrast(contrast: Contrast, adjusted: AdjustedContrast | None) -> _Plain:
         "only_a_points": split.only_a if split else None,
         "only_b_points": split.only_b if split else None,
         "screening_points": split.screening if split else None,
-        "recovery_points": split.recovery if split else None,
+        "own_rates_points": split.own_rates if split else None,
     }
 
 

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
 from qfr.errors import TableError
+from qfr.scope import NAMES, UNKNOWN, Scope
 from qfr.stats.lattice import BoolArray, IntArray, Lattice
 
 
@@ -57,31 +59,15 @@ class CellKey:
         names = (self.model, self.quant.lower(), self.prompt, self.fault)
         return ", ".join(part for part in (" ".join(name for name in names if name), self.context) if part)
 
-
-@dataclass(frozen=True)
-class Treatment:
-    """What must agree besides the names before two cells are contrasted. Empty where unknown."""
-
-    suite: str = ""
-    # Digest of the tasks.
-    prompt: str = ""
-    # Digest of the prompt's bytes.
-    fault: str = ""
-    # Digest of the fault's kind, code and message.
-    executor: str = ""
-    # Digest of executor and budgets.
-    template: str = ""
-    # Digest of the chat template.
-    model_file: str = ""
-    # Digest of the GGUF.
-    imatrix: str = ""
-    # Importance matrix of the GGUF.
-    build: str = ""
-    # llama.cpp commit and library digest.
-    engine: str = ""
-    # Device and evaluation settings.
-    schema: str = ""
-    # Versions of log schema, identity and scorer.
+    @property
+    def scope(self) -> Scope:
+        """What the names alone say, for results that come without a record of their cell."""
+        named = {key: getattr(self, name) for name, key in NAMES.items()}
+        named |= {"trial": str(self.trial), "context": self.context}
+        if self.fault != "none":
+            # A clean pass is the same whatever is played after it.
+            named["suite.gate"] = self.gate
+        return Scope({key: value for key, value in named.items() if value})
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +90,10 @@ class TaskTable:
     # Fault episodes whose fault fired.
     scheduled: IntArray
     # Fault episodes that were run.
-    treatment: Treatment = Treatment()
+    facts: Scope = UNKNOWN
+    # What the cell's run says of itself besides the names; nothing for published tables.
+    cells: tuple[str, ...] = ()
+    # cell_id of the fault cell and of its clean pass; empty for published tables.
 
     def __post_init__(self) -> None:
         n = len(self.tasks)
@@ -123,6 +112,12 @@ class TaskTable:
                 where=self.key.name,
                 hint="0 <= successes <= delivered <= scheduled must hold",
             )
+
+    @cached_property
+    def scope(self) -> Scope:
+        """Every key that tells the cell from another one (see `qfr.scope`)."""
+        names = {key: value for key, value in self.key.scope.items() if key != "context" or not self.facts}
+        return Scope({**self.facts, **names})
 
     @property
     def n_tasks(self) -> int:

@@ -23,12 +23,13 @@ from enum import Enum
 import numpy as np
 import pandas as pd
 
-from qfr.analysis.targets import CellKey, TaskTable, Treatment
+from qfr.analysis.targets import CellKey, TaskTable
 from qfr.canonical import canonical
 from qfr.errors import LogError
 from qfr.facts import CellFacts
 from qfr.foreign import ForeignRun
 from qfr.foreign.measures import Convention, task_trials
+from qfr.scope import UNKNOWN, Scope, scope_of
 from qfr.stats.lattice import BoolArray, IntArray
 from qfr.tracking.tables import readable
 
@@ -97,7 +98,7 @@ def planned(facts: CellFacts) -> Planned:
 
 def trial_table(
     facts: CellFacts,
-    named: tuple[CellKey, Treatment],
+    key: CellKey,
     policy: str,
     episodes: pd.DataFrame,
     success: BoolArray,
@@ -107,8 +108,7 @@ def trial_table(
     Parameters
     ----------
     facts : CellFacts
-    named : CellKey and Treatment
-        Of the cell.
+    key : CellKey
     policy : str
     episodes : DataFrame
         One row per scored simulation, any number per task.
@@ -129,10 +129,8 @@ def trial_table(
     scored = np.bincount(at, minlength=n).astype(np.int64)
     gone = np.bincount(tasks.get_indexer(pd.Index(plan.excluded)), minlength=n).astype(np.int64)
     wins = np.bincount(at[success], minlength=n).astype(np.int64)
-    key, treatment = named
-    # Two logs of one model and preset are two variants of that preset: told apart, never pooled.
-    alike = replace(treatment, model_file=facts.cell_id)
-    return _table(key, policy, alike, plan.tasks, (wins, scored, scored + gone))
+    counts = (wins, scored, scored + gone)
+    return replace(_table(key, policy, scope_of(facts), plan.tasks, counts), cells=(facts.cell_id,))
 
 
 def table_of_run(run: ForeignRun, key: CellKey, policy: str) -> TaskTable:
@@ -144,7 +142,7 @@ def table_of_run(run: ForeignRun, key: CellKey, policy: str) -> TaskTable:
         np.array([each.trials for each in scored], dtype=np.int64),
         np.array([each.trials for each in everything], dtype=np.int64),
     )
-    return _table(key, policy, Treatment(), tuple(map(readable, run.tasks)), counts)
+    return _table(key, policy, UNKNOWN, tuple(map(readable, run.tasks)), counts)
 
 
 def aligned(tables: Iterable[TaskTable]) -> tuple[TaskTable, ...]:
@@ -190,7 +188,7 @@ def listed_differences(runs: Sequence[ForeignRun]) -> tuple[str, ...]:
 def _table(
     key: CellKey,
     policy: str,
-    treatment: Treatment,
+    facts: Scope,
     tasks: tuple[str, ...],
     counts: tuple[IntArray, IntArray, IntArray],
 ) -> TaskTable:
@@ -205,12 +203,12 @@ def _table(
         successes=wins,
         delivered=scored,
         scheduled=scheduled,
-        treatment=treatment,
+        facts=facts,
     )
 
 
 def _suite(table: TaskTable) -> tuple[str, str]:
-    return table.key.suite, table.treatment.suite
+    return table.key.suite, table.scope.get("suite.sha256", "")
 
 
 def _spread(table: TaskTable, tasks: tuple[str, ...]) -> TaskTable:
@@ -223,7 +221,7 @@ def _spread(table: TaskTable, tasks: tuple[str, ...]) -> TaskTable:
         return wide
 
     counts = spread(table.successes), spread(table.delivered), spread(table.scheduled)
-    return _table(table.key, table.policy, table.treatment, tasks, counts)
+    return replace(_table(table.key, table.policy, table.facts, tasks, counts), cells=table.cells)
 
 
 def _plain(value: object) -> object:

@@ -30,6 +30,7 @@ from qfr.tracking.facts_io import load_facts, store_facts
 from qfr.tracking.registration import MARKDOWN_FILE, find_registrations, read_document
 from qfr.tracking.store import Store
 from qfr.tracking.sweep import PLAN_FILE, read_plan
+from qfr.tracking.sweep_runs import RUNS_FILE
 from qfr.tracking.transfer import IMPORTED_TAG, IMPORTING_TAG, PARENT_TAG, TakenRun, take_cells, take_sweep
 from qfr.tracking.writer import LOG_FILE, MANIFEST_FILE
 
@@ -196,7 +197,7 @@ def _redacted(name: str, data: bytes, redaction: Redaction) -> bytes:
 
 
 def _sweep_files(sweep: TakenRun, redaction: Redaction) -> dict[str, bytes]:
-    """The sweep's own run: its plan, its metrics; its report is made anew."""
+    """The sweep's own run: its plan, the list of its runs, its metrics; its report is made anew."""
     tags = {
         name: redaction.text(value)
         for name, value in sweep.plain.tags.items()
@@ -213,7 +214,8 @@ def _sweep_files(sweep: TakenRun, redaction: Redaction) -> dict[str, bytes]:
         tags=tags,
         points=tuple(last.values()),
     )
-    return {RUN_FILE: run_bytes(plain), PLAN_FILE: sweep.read(PLAN_FILE)}
+    files = {name: sweep.read(name) for name in (PLAN_FILE, RUNS_FILE) if name in sweep.artifacts}
+    return {RUN_FILE: run_bytes(plain), **files}
 
 
 def _registrations(store: Store, wanted: set[str], folder: Path, redaction: Redaction) -> list[str]:

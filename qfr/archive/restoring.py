@@ -21,6 +21,7 @@ from qfr.tracking.facts_io import load_facts
 from qfr.tracking.registration import log_registration
 from qfr.tracking.store import Store, hold_lock
 from qfr.tracking.sweep import PLAN_FILE, find_sweep
+from qfr.tracking.sweep_runs import RUNS_FILE
 from qfr.tracking.transfer import PARENT_TAG, HeldRun, PlainRun, held, held_sweep, put_run
 from qfr.tracking.writer import LOG_FILE
 
@@ -195,6 +196,8 @@ def _sweep(archive: Archive, store: Store) -> str:
             )
         return there.run_id
     files = {name: archive.read(member) for name, member in _reports(archive).items()} | {PLAN_FILE: plan}
+    if (listed := archive.below(SWEEP).get(RUNS_FILE)) is not None:
+        files[RUNS_FILE] = archive.read(listed)
     return put_run(store, plain, files, origin=archive.sweep, into=there.run_id if there else None)
 
 

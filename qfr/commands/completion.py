@@ -8,7 +8,9 @@ For `python run.py`, Hydra completes groups, choices and keys:  eval "$(python r
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+
+from qfr.commands.loading import COMMANDS, load_command
 
 _SCRIPT = """\
 _qfr() {{
@@ -33,13 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """It has none."""
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(_arguments: argparse.Namespace) -> int:
     """Print the script."""
-    print(script(arguments.commands, arguments.parser_of), end="")
+    print(script(COMMANDS, lambda name: load_command(name)[1]), end="")
     return 0
 
 
-def script(commands: Sequence[str], parser_of: Callable[[str], argparse.ArgumentParser]) -> str:
+def script(commands: Iterable[str], parser_of: Callable[[str], argparse.ArgumentParser]) -> str:
     """The script for these commands."""
     options: list[str] = []
     choices: list[str] = []

@@ -12,6 +12,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from qfr.analysis.equal_memory import VARY as MEMORY
 from qfr.analysis.family import selector
 from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import parse_groups
@@ -23,11 +24,12 @@ from qfr.commands.common import (
     not_negative,
     points,
 )
-from qfr.errors import UserError
+from qfr.errors import TableError, UserError
 from qfr.front.reporting import ReportRequest, report_sweep
 from qfr.front.show import console
 from qfr.records import Policy
 from qfr.report.published import NAMES, published
+from qfr.scope import VARIES, check_axis
 from qfr.scoring import SCORER_VERSION
 from qfr.tracking.environment import redact
 
@@ -37,7 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     add_bootstrap(parser)
     parser.add_argument(
-        "--vary", default=Axis.quant, type=Axis, choices=list(Axis), help="axis that is contrasted"
+        "--vary",
+        default=str(Axis.quant),
+        type=_axis,
+        metavar="AXIS|KEY",
+        help=f"what is contrasted: {', '.join(VARIES)}, memory, or a key such as engine.type_k",
     )
     parser.add_argument(
         "--policy", default=Policy.tolerant, type=Policy, choices=list(Policy), help="headline policy"
@@ -106,6 +112,13 @@ def run(arguments: argparse.Namespace) -> int:
     )
     report_sweep(store, request, console())
     return 0
+
+
+def _axis(text: str) -> str:
+    try:
+        return check_axis(text, (MEMORY,))
+    except TableError as error:
+        raise argparse.ArgumentTypeError(f"{error.what}; {error.hint}") from None
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from qfr.commands.sides import add_axes, read, require_levels, side
 from qfr.errors import ConfigError
 from qfr.front.show import console
 from qfr.records import FaultKind, Policy
+from qfr.scope import differ, scope_of
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Estimate
 from qfr.tracking.cells import LoggedCell, read_calls
@@ -61,7 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
         lower = [
             other
             for other in reading.cells
-            if _faulted(other) and _place(other) == _place(cell) and _below(other, cell)
+            if _faulted(other)
+            and _below(other, cell)
+            and not differ(scope_of(cell.facts), scope_of(other.facts), ("quant",))
         ]
         lower.sort(key=lambda other: -(bits(other.facts.quant) or 0.0))
         found = screen(
@@ -77,11 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _faulted(cell: LoggedCell) -> bool:
     return cell.facts.fault != FaultKind.none and cell.clean is not None
-
-
-def _place(cell: LoggedCell) -> tuple[str, ...]:
-    facts = cell.facts
-    return (facts.model, facts.prompt_sha256, facts.fault_sha256, facts.suite_sha256, facts.executor_sha256)
 
 
 def _below(other: LoggedCell, cell: LoggedCell) -> bool:

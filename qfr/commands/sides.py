@@ -19,7 +19,6 @@ from qfr.scoring import SCORER_VERSION
 from qfr.tracking.cells import LoggedCell
 from qfr.tracking.reader import Reading, read_cells
 from qfr.tracking.store import Store
-from qfr.tracking.sweep import read_plan
 
 _AXES = ("model", "prompt", "fault", "suite")
 
@@ -88,11 +87,18 @@ def side(store: Store, reading: Reading, name: str, arguments: argparse.Namespac
     finished, unfinished = reading.cells, reading.unfinished
     planned: tuple[str, ...] = ()
     if name.startswith("s-"):
-        plan = {one.design_id: one.name for one in read_plan(store, name)}
-        finished = tuple(cell for cell in finished if cell.facts.design_id in plan)
-        unfinished = tuple(cell for cell in unfinished if cell.facts.design_id in plan)
-        held = {cell.facts.design_id for cell in (*finished, *unfinished)}
-        planned = tuple(f"{text}: planned and never begun" for id_, text in plan.items() if id_ not in held)
+        of_it = read_cells(
+            store,
+            experiments=experiments(arguments),
+            condition=arguments.filter,
+            sweep=name,
+            score_version=arguments.policy_version,
+        )
+        finished, unfinished = of_it.cells, of_it.unfinished
+        begun = {cell.facts.design_id for cell in unfinished}
+        planned = tuple(
+            f"{one.name}: planned and never finished" for one in of_it.missing if one.design_id not in begun
+        )
     elif re.fullmatch(r"[0-9a-f]{6,32}|c-[0-9a-f]{16}", name):
         finished, unfinished = of_run(finished, name), of_run(unfinished, name)
         if not finished and not unfinished:

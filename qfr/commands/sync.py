@@ -27,9 +27,9 @@ from qfr.front.show import console
 from qfr.tracking.claims import Claimant
 from qfr.tracking.owner import Owner, this_process
 from qfr.tracking.parcel import Parcel, log_played, read_parcel, unfinished, waiting
-from qfr.tracking.search import finished_designs
 from qfr.tracking.store import Store, open_store
 from qfr.tracking.sweep import close_sweep, find_sweep, read_plan
+from qfr.tracking.sweep_runs import UsedRun, settle_again
 
 _STALE = float("inf")
 # A sweep on another machine may be at work however old its last sign of life is: its run is left alone.
@@ -100,7 +100,7 @@ class _Sync:
     def __init__(self, root: Path, uri: str | None, patience: Patience) -> None:
         self._root, self._uri, self._patience = root, uri, patience
         self._stores: dict[tuple[str | None, str], Store] = {}
-        self._sweeps: dict[str, Store] = {}
+        self._sweeps: dict[str, tuple[Store, list[UsedRun]]] = {}
         self._me = this_process(root)
 
     def log(self, folder: Path) -> _Result:
@@ -130,7 +130,8 @@ class _Sync:
         who = Claimant(self._me, parcel.address.stale_after)
         run_id = log_played(store, parcel.cell, who)
         if facts.sweep:
-            self._sweeps[facts.sweep] = store
+            logged = self._sweeps.setdefault(facts.sweep, (store, []))[1]
+            logged.append(UsedRun(facts.design_id, facts.cell_id, run_id))
         return run_id
 
     def _open(self, parcel: Parcel) -> Store:
@@ -147,19 +148,20 @@ class _Sync:
     def close_sweeps(self) -> list[str]:
         """End the runs of sweeps all of whose cells are finished now. Returns how to see their reports."""
         lines: list[str] = []
-        for sweep, store in sorted(self._sweeps.items()):
+        for sweep, (store, logged) in sorted(self._sweeps.items()):
+            close = partial(_close, store, sweep, logged, self._me)
             try:
-                lines.append(self._patience.call(f"sweep {sweep}", partial(_close, store, sweep, self._me)))
+                lines.append(self._patience.call(f"sweep {sweep}", close))
             except TrackingError as error:
                 lines.append(f"sweep {sweep}: {error}")
         return lines
 
 
-def _close(store: Store, sweep: str, me: Owner) -> str:
+def _close(store: Store, sweep: str, logged: Sequence[UsedRun], me: Owner) -> str:
     run = find_sweep(store, sweep)
     planned = [cell.design_id for cell in read_plan(store, sweep)]
-    held = finished_designs(store, planned, registration=run.data.tags.get("qfr.registration"))
-    lacking = sum(held.get(design) != "FINISHED" for design in planned)
+    held = settle_again(store, store.root, sweep, logged)
+    lacking = sum(design not in held for design in planned)
     if lacking:
         return f"sweep {sweep}: {lacking} of {len(planned)} cells are not finished: run its command again"
     if not Claimant(me, _STALE).judge(run, locked=False).alive:

@@ -7,16 +7,14 @@ from functools import cache
 from importlib.util import find_spec
 
 from qfr.config import PRESET_BITS, SERVED_BITS, CellConfig, EngineKind, Mode, SuiteConfig
-from qfr.errors import ConfigError, did_you_mean
+from qfr.errors import ConfigError, TableError, did_you_mean
+from qfr.scope import check_axis
 from qfr.shards import one_shard
 from qfr.stats.intervals import Method
 from qfr.world import orders
 from qfr.world.base import PartOfWorld, Task, World, suite_sha256
 
 WORLDS = (orders.NAME,)
-
-# Axes that a contrast can vary.
-AXES = ("quant", "prompt", "model", "fault", "executor")
 
 # llama.cpp's types of a KV cache.
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -31,7 +29,10 @@ def check_cell(cell: CellConfig) -> None:
         Names key, value, choices and what to write instead.
     """
     _among("suite.world", cell.suite.world, WORLDS)
-    _among("report.vary", cell.report.vary, AXES)
+    try:
+        check_axis(cell.report.vary, ("memory",))
+    except TableError as error:
+        raise ConfigError(f"report.vary: {error.what}", hint=error.hint) from None
     _among("report.method", cell.report.method, tuple(map(str, Method)))
     _among("engine.type_k", cell.engine.type_k, CACHE_TYPES)
     _among("engine.type_v", cell.engine.type_v, CACHE_TYPES)
@@ -44,11 +45,6 @@ def check_cell(cell: CellConfig) -> None:
     ):
         if value < low:
             raise ConfigError(f"{key}={value} is too small", hint=f"use an integer of at least {low}")
-    if cell.suite.version != orders.VERSION:
-        raise ConfigError(
-            f"suite.version={cell.suite.version}: this qfr generates version {orders.VERSION}",
-            hint=f"suite.version={orders.VERSION}, or the qfr of that version",
-        )
     if not cell.tracking.experiment.strip():
         raise ConfigError("tracking.experiment is empty", hint="give the MLflow experiment a name")
     report = cell.report
@@ -158,7 +154,7 @@ def build_world(suite: SuiteConfig) -> World:
     ConfigError
         Unknown family or grid.
     """
-    return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid)[0]
+    return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid, suite.version)[0]
 
 
 def tasks_of(suite: SuiteConfig) -> tuple[Task, ...]:
@@ -176,12 +172,12 @@ def part_of(world: World, suite: SuiteConfig) -> World:
 
 def suite_digest(suite: SuiteConfig) -> str:
     """SHA-256 of everything that the suite's generator makes, in hexadecimal."""
-    return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid)[1]
+    return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid, suite.version)[1]
 
 
 @cache
-def _built(families: tuple[tuple[str, int], ...], seed: int, grid: str) -> tuple[World, str]:
-    world = orders.build(dict(families), seed, grid)
+def _built(families: tuple[tuple[str, int], ...], seed: int, grid: str, version: int) -> tuple[World, str]:
+    world = orders.build(dict(families), seed, grid, version=version)
     return world, suite_sha256(world)
 
 

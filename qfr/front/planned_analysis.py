@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations
 
 from qfr.analysis.cells import FEWEST_CERTIFIED
 from qfr.analysis.levels import Axis, order_key
 from qfr.analysis.targets import Target
-from qfr.canonical import canonical
 from qfr.config import CellConfig, Gate
 from qfr.records import FaultKind, Policy
 from qfr.registration.record import AnalysisPlan, Detectable, FrozenCell, PlannedContrast
+from qfr.scope import NAMES, group, scope_of_design, value_of
 from qfr.stats.power import detectable
 
 _LEVEL = 0.95
@@ -52,7 +51,7 @@ def analysis_plan(config: CellConfig, cells: Sequence[FrozenCell]) -> AnalysisPl
     sizes = sorted({cell.episodes for cell in cells if cell.fault == FaultKind.none})
     return AnalysisPlan(
         vary=report.vary,
-        contrasts=planned_contrasts(cells, Axis(report.vary)),
+        contrasts=planned_contrasts(cells, report.vary),
         targets=tuple(map(str, targets)),
         policies=(str(scorer.policy), *(str(one) for one in Policy if one is not scorer.policy)),
         ep_min_calls=scorer.ep_min_calls,
@@ -70,28 +69,34 @@ def analysis_plan(config: CellConfig, cells: Sequence[FrozenCell]) -> AnalysisPl
     )
 
 
-def planned_contrasts(cells: Sequence[FrozenCell], vary: Axis) -> tuple[PlannedContrast, ...]:
+def planned_contrasts(cells: Sequence[FrozenCell], vary: str) -> tuple[PlannedContrast, ...]:
     """Every pair of the grid's cells that differs in the varied axis alone; the higher level is A."""
-    groups: dict[str, list[FrozenCell]] = defaultdict(list)
-    for cell in cells:
-        if cell.asked:
-            groups[_fixed(cell, vary)].append(cell)
+    asked = [cell for cell in cells if cell.asked]
     found: list[PlannedContrast] = []
-    for members in groups.values():
-        ordered = sorted(members, key=lambda cell: order_key(vary, str(getattr(cell, vary))))
-        for a, b in combinations(ordered, 2):
-            found.append(_contrast(a, b, vary))
+    for one in group(asked, (vary,), of=lambda cell: scope_of_design(cell.design, _named(cell))):
+        ordered = sorted(one.members, key=lambda cell: order_key(vary, _level(cell, vary)))
+        found += [
+            _contrast(a, b, vary) for a, b in combinations(ordered, 2) if _level(a, vary) != _level(b, vary)
+        ]
     return tuple(found)
 
 
-def _contrast(a: FrozenCell, b: FrozenCell, vary: Axis) -> PlannedContrast:
+def _named(cell: FrozenCell) -> dict[str, str]:
+    return {key: str(getattr(cell, name)) for name, key in NAMES.items()}
+
+
+def _level(cell: FrozenCell, vary: str) -> str:
+    return value_of(scope_of_design(cell.design, _named(cell)), vary)
+
+
+def _contrast(a: FrozenCell, b: FrozenCell, vary: str) -> PlannedContrast:
     def shared(axis: Axis) -> str | None:
-        return None if axis is vary else str(getattr(a, axis))
+        return None if axis == vary else str(getattr(a, axis))
 
     return PlannedContrast(
         vary=str(vary),
-        a=str(getattr(a, vary)),
-        b=str(getattr(b, vary)),
+        a=_level(a, vary),
+        b=_level(b, vary),
         model=shared(Axis.model),
         quant=shared(Axis.quant),
         prompt=shared(Axis.prompt),
@@ -101,17 +106,6 @@ def _contrast(a: FrozenCell, b: FrozenCell, vary: Axis) -> PlannedContrast:
         gate=a.gate,
         trial=a.trial,
     )
-
-
-def _fixed(cell: FrozenCell, vary: Axis) -> str:
-    """Everything of a cell that a contrast along an axis leaves alone."""
-    fields = cell.design["fields"]
-    assert isinstance(fields, dict)
-    names = [str(getattr(cell, axis)) for axis in Axis if axis is not vary]
-    rest = {key: value for key, value in fields.items() if not key.startswith(f"{vary}.")}
-    parts = {key: cell.design[key] for key in ("fault", "prompt_sha256", "suite_sha256", "llama_commit")}
-    parts.pop({Axis.fault: "fault", Axis.prompt: "prompt_sha256"}.get(vary, ""), None)
-    return canonical([names, cell.suite, cell.gate, rest, parts])
 
 
 def _points(difference: float | None) -> float | None:

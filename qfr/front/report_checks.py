@@ -57,8 +57,10 @@ def check_declared(cells: Sequence[CellConfig]) -> None:
         level as `a`.
     """
     report = cells[0].report
-    vary = Axis(report.vary)
     levels = {axis: _levels(cells, axis) for axis in Axis}
+    if report.vary not in set(Axis):
+        return
+    vary = Axis(report.vary)
     if cells[0].registration.use is not None or len(levels[vary]) < 2:
         return
     known = {str(axis): names for axis, names in levels.items()}

@@ -11,7 +11,6 @@ from rich.console import Console
 
 import qfr
 from qfr.analysis.family import Selector, selector
-from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import NamedGroup, parse_groups
 from qfr.config import CellConfig
 from qfr.errors import TrackingError
@@ -47,7 +46,8 @@ class ReportRequest:
     score_version: str
     # Which logged scores are read.
     policy: Policy
-    vary: Axis
+    vary: str
+    # An axis, a single key, or memory.
     method: Method
     resamples: int
     seed: int
@@ -97,7 +97,7 @@ class ReportRequest:
             condition="",
             score_version=str(SCORER_VERSION),
             policy=cell.scorer.policy,
-            vary=Axis(report.vary),
+            vary=report.vary,
             method=Method(report.method),
             resamples=report.resamples,
             seed=report.seed,

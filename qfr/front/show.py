@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -20,10 +22,21 @@ _FEW = 3
 _WIDTH = 120
 
 
+class _Console(Console):
+    """Goes on when its reader is gone (`python run.py … | head`), where Rich would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Write to nowhere from now on, whoever writes."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, (sys.stderr if self.stderr else sys.stdout).fileno())
+        os.close(nowhere)
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console that neither breaks lines in a pipe nor invents colours or emoji."""
-    found = Console(stderr=stderr, highlight=False, emoji=False)
-    return found if found.is_terminal else Console(stderr=stderr, highlight=False, emoji=False, width=_WIDTH)
+    found = _Console(stderr=stderr, highlight=False, emoji=False)
+    return found if found.is_terminal else _Console(stderr=stderr, highlight=False, emoji=False, width=_WIDTH)
 
 
 def show_plan(plan: Plan, out: Console) -> None:

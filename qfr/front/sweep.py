@@ -154,7 +154,7 @@ def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
         outcomes = [one for one in returned if not isinstance(one, UserError)]
         for line in skipped_lines(outcomes):
             say(line)
-        EXIT_CODE.set(close_sweep(sweep, cells, outcomes))
+        EXIT_CODE.set(close_sweep(sweep, cells, outcomes, broken=len(outcomes) < len(returned)))
         parts = [one.spent for one in outcomes if isinstance(one, JobOutcome)]
         say(time_line([*parts, SPENT.take()], SPENT.wall))
     except KeyboardInterrupt:

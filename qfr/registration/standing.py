@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Protocol
 
 from qfr.facts import CellFacts
-from qfr.records import FaultKind
 from qfr.registration.differences import read_deviation
 from qfr.registration.record import AnalysisPlan, FrozenCell, PlannedContrast, Record
 
@@ -49,6 +48,8 @@ class Contrasted(Protocol):
     def policy(self) -> str: ...
     @property
     def vary(self) -> str: ...
+    @property
+    def cells(self) -> tuple[str, ...]: ...
     @property
     def a(self) -> str: ...
     @property
@@ -92,14 +93,17 @@ def stand(
     """
     planned = {_key(one) for one in record.analysis.contrasts}
     designs = {cell.design_id for cell in record.cells}
-    sides: dict[tuple[object, ...], Sequence[CellFacts]] = {}
-    found = []
-    for one in contrasts:
-        # Targets, policies and families of one pair share its cells.
-        if (key := _key(one)) not in sides:
-            sides[key] = _sides(one, cells)
-        found.append(_stand(one, record.analysis, planned, sides[key], (registration, designs)))
-    return tuple(found)
+    known = {facts.cell_id: facts for facts in cells}
+    return tuple(
+        _stand(
+            one,
+            record.analysis,
+            planned,
+            [known[cell] for cell in one.cells if cell in known],
+            (registration, designs),
+        )
+        for one in contrasts
+    )
 
 
 def missing_cells(record: Record, registration: str, cells: Iterable[CellFacts]) -> tuple[FrozenCell, ...]:
@@ -165,26 +169,7 @@ def _other_method(contrast: Contrasted, plan: AnalysisPlan) -> list[str]:
     return found
 
 
-def _sides(contrast: Contrasted, cells: Sequence[CellFacts]) -> list[CellFacts]:
-    """The cells of both sides and their clean passes."""
-    # A level that is several files carries the file in brackets after its name.
-    levels = {contrast.a, contrast.b, contrast.a.partition(" [")[0], contrast.b.partition(" [")[0]}
-
-    def enters(facts: CellFacts) -> bool:
-        if (facts.suite, facts.gate, facts.trial) != (contrast.suite, contrast.gate, contrast.trial):
-            return False
-        for axis in _AXES:
-            mine, wanted = getattr(facts, axis), getattr(contrast, axis)
-            if not (mine in levels if wanted is None else mine == wanted):
-                return False
-        return True
-
-    faulted = [facts for facts in cells if enters(facts)]
-    clean = {facts.clean_id for facts in faulted}
-    passes = [facts for facts in cells if facts.fault == FaultKind.none and facts.cell_id in clean]
-    return list(dict.fromkeys([*faulted, *passes]))
-
-
 def _key(one: Contrasted | PlannedContrast) -> tuple[object, ...]:
-    names = ("vary", "a", "b", *_AXES, "suite", "gate", "trial")
-    return tuple(getattr(one, name) for name in names)
+    # A level that is several files carries what tells them apart in brackets.
+    levels = (one.a.partition(" [")[0], one.b.partition(" [")[0])
+    return (*levels, *(getattr(one, name) for name in ("vary", *_AXES, "suite", "gate", "trial")))

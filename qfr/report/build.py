@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qfr.analysis import frames
 from qfr.analysis.cells import CellSummary, summarize
 from qfr.analysis.contexts import contexts
 from qfr.analysis.contrasts import Options, contrast_table
+from qfr.analysis.equal_memory import VARY as MEMORY
 from qfr.analysis.equal_memory import equal_memory
 from qfr.analysis.family import Family, Selector, Together, families, together
 from qfr.analysis.frames import Cell, Joined
@@ -30,6 +31,7 @@ from qfr.report.material import Material
 from qfr.report.outcomes import Map, outcome_maps
 from qfr.report.published import Published
 from qfr.report.standing import Followed, followed
+from qfr.scope import VARIES, varying
 from qfr.stats.intervals import Method
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
 class ReportOptions:
     """What the report is to show."""
 
-    vary: Axis = Axis.quant
+    vary: str = Axis.quant
+    # An axis, a single key, or memory (see `qfr.scope`).
     policy: Policy = Policy.tolerant
     # Headline policy; both are always shown.
     method: Method = Method.EXACT
@@ -159,20 +162,22 @@ def build_report(
     everything = _with_clean(cells)
     joined = frames.join(everything)
     tables, way, seed = joined.tables, chosen.contrasts.bootstrap, chosen.seed
-    contrasts = contrast_table(tables, chosen.contrasts)
+    memory = _at_equal_memory(tables, everything, chosen)
+    contrasts, vary = _contrasts(tables, chosen, memory)
+    chosen = replace(chosen, vary=vary)
     summaries = summarize(tables, way, seed)
     told = contexts(cell.facts for cell in everything)
     processes = tuple(process(cell, told[cell.facts.cell_id]) for cell in everything)
-    by_preset = chosen.vary is Axis.quant
+    by_preset = vary == Axis.quant
     return Report(
         options=chosen,
         facts=tuple(cell.facts for cell in everything),
         contrasts=contrasts,
         summaries=summaries,
         overall=overall(tables, way, seed),
-        at_equal_memory=_at_equal_memory(tables, everything, chosen),
+        at_equal_memory=memory,
         processes=processes,
-        apart=kept_apart(tables, chosen.vary),
+        apart=() if vary == MEMORY else kept_apart(tables, vary),
         joined=joined,
         gaps=gaps or Gaps(),
         ranks=rank(tables, way, seed, chosen.margin),
@@ -188,6 +193,22 @@ def build_report(
         followed=followed(given.registrations, contrasts, tuple(cell.facts for cell in everything)),
         material=given,
     )
+
+
+def _contrasts(
+    tables: Sequence[TaskTable], options: ReportOptions, memory: tuple[Contrast, ...]
+) -> tuple[tuple[Contrast, ...], str]:
+    """The contrasts along the asked axis; where presets were asked for and none differ, along what does."""
+    if options.vary == MEMORY:
+        return memory, MEMORY
+    found = contrast_table(tables, options.contrasts)
+    if found or options.vary != Axis.quant:
+        return found, options.vary
+    keys = [key for key, _ in varying(table.scope for table in tables)]
+    for vary in (*(axis for axis in VARIES if axis != Axis.quant), *keys):
+        if other := contrast_table(tables, replace(options.contrasts, vary=vary)):
+            return other, vary
+    return (), options.vary
 
 
 def _at_equal_memory(

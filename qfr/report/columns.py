@@ -61,7 +61,7 @@ CONTRASTS: Mapping[str, str] = {
     "only_a_points": "Part from tasks that only A passed clean.",
     "only_b_points": "Part from tasks that only B passed clean.",
     "screening_points": "Part from the clean pass: which tasks came to a fault at all.",
-    "recovery_points": "Part from recovery on the tasks that came to one.",
+    "own_rates_points": "Part from the rates on own sets: each side on the tasks that it certified.",
     "undelivered_low_points": "Lowest difference that faults that never fired allow; empty when all fired.",
     "undelivered_high_points": "Highest difference that they allow.",
     "ungated_low_points": "Lowest difference had faults run on uncertified tasks too; full only.",

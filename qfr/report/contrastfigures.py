@@ -81,7 +81,7 @@ def _steps(contrast: Contrast) -> str:
     split = contrast.decomposition
     if split is None or split.screening is None:
         return ""
-    return f"screening {signed(split.screening)}, recovery {signed(split.recovery)}"
+    return f"screening {signed(split.screening)}, rates on own sets {signed(split.own_rates)}"
 
 
 def prompt_figures(report: Report, policy: str) -> tuple[tuple[str, Figure], ...]:

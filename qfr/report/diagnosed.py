@@ -6,7 +6,6 @@ its fault episodes; comparisons run over the episodes that both presets played.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -23,12 +22,13 @@ from qfr.analysis.diagnostics.novelty import Novelty, novelty
 from qfr.analysis.diagnostics.recovery import Recovery, recovery
 from qfr.analysis.diagnostics.rerun import Rerun, rerun, rerun_pairs
 from qfr.analysis.diagnostics.resampled import DEFAULT
-from qfr.analysis.frames import Cell, cell_key, treatment
+from qfr.analysis.frames import Cell, cell_key
 from qfr.analysis.levels import Axis, bits, order_key
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, Target
 from qfr.records import FaultKind, Policy
 from qfr.report.counted import Counted, OtherErrors, RuledCurve, counted, recount
+from qfr.scope import group, scope_of
 from qfr.stats.intervals import Options
 
 #: Task weights drawn per quantity at most; large suites get fewer resamples.
@@ -130,7 +130,7 @@ def diagnose(
             work = _Work(policy, seed, ep_min_calls, _options(len(one.log.tasks)))
             fewest = min(fewest, work.options.resamples)
             agents.append(_agent(one, work))
-            if one.key.quant != played[0].key.quant:
+            if one is not played[0]:
                 compared.append(_compared(played[0], one, work))
     return Diagnosed(tuple(agents), tuple(compared), _repeated(given, policy), fewest)
 
@@ -139,13 +139,9 @@ def _settings(cells: Iterable[Cell]) -> Iterable[list[Cell]]:
     """Cells that differ in their preset alone, the highest first."""
     given = [cell for cell in cells if _whole(cell)]
     used = {cell.facts.clean_id for cell in given if cell.facts.fault != FaultKind.none}
-    found: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
-    for cell in given:
-        if cell.facts.fault != FaultKind.none or cell.facts.cell_id not in used:
-            alike = treatment(cell.facts)
-            rest = (alike.suite, alike.prompt, alike.executor, alike.build)
-            found[(replace(cell_key(cell.facts), quant=""), *rest)].append(cell)
-    return [sorted(members, key=_place) for members in found.values()]
+    alone = [cell for cell in given if cell.facts.fault != FaultKind.none or cell.facts.cell_id not in used]
+    groups = group(alone, ("quant",), of=lambda cell: scope_of(cell.facts))
+    return [sorted(members.members, key=_place) for members in groups]
 
 
 def _whole(cell: Cell) -> bool:

@@ -14,6 +14,7 @@ from qfr.facts import CellFacts
 from qfr.records import Episode, FaultKind
 from qfr.report.material import Material, Measured
 from qfr.report.transcripts import Packed, Parting, Transcripts, fitting, pack
+from qfr.scope import group, scope_of
 from qfr.tracking.cells import LoggedCell, read_calls, read_episodes
 from qfr.tracking.reader import Reading
 from qfr.tracking.simulations import read_other_errors
@@ -117,16 +118,11 @@ def _left_out(packed: tuple[Packed, ...], tasks: frozenset[str], total: int, los
 
 def _partings(read: list[_Read]) -> tuple[Parting, ...]:
     """Where the highest preset and each other one of a model part, cell by cell."""
-    settings: dict[tuple[str, ...], list[_Read]] = defaultdict(list)
-    for one in read:
-        facts = one[0].facts
-        if bits(facts.quant) is not None:
-            where = (facts.model, facts.prompt_sha256, facts.fault, facts.executor_sha256, facts.suite_sha256)
-            settings[(*where, facts.llama_commit, facts.gate, str(facts.trial))].append(one)
+    ordered = [one for one in read if bits(one[0].facts.quant) is not None]
+    settings = group(ordered, ("quant",), of=lambda one: scope_of(one[0].facts))
     found = []
-    for members in settings.values():
-        members.sort(key=lambda one: order_key(Axis.quant, one[0].facts.quant))
-        high, *others = members
+    for setting in settings:
+        high, *others = sorted(setting.members, key=lambda one: order_key(Axis.quant, one[0].facts.quant))
         for other in others:
             if other[0].facts.quant != high[0].facts.quant:
                 pairs = divergences(high[1], other[1], same_tokenizer=True)

@@ -118,12 +118,13 @@ def _novel(one: Novelty) -> Iterable[str]:
     share = one.novel_share
     ends = "" if share.low is None else f" [{percent(share.low)}, {percent(share.high)}]"
     expected = (
-        f"expected from A's own singletons {percent(one.expected_share)}"
+        f"A itself is expected to show {percent(one.expected_share)} on new tasks"
         if one.expected_share is not None
         else str(one.reason)
     )
     yield (
-        f"novelty, {what}: {one.novel_events} of {one.other_events} of B have a signature that A does not, "
+        f"novelty, {what}: {one.novel_occurrences} of {one.other_occurrences} signatures of B (once per "
+        f"episode) are not among A's, "
         f"{percent(share.value)}{ends}; {expected}"
     )
     pairs = [

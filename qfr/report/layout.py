@@ -72,7 +72,7 @@ class Group:
 
 def groups(report: Report, policy: str) -> tuple[Group, ...]:
     """Arrange a report's contrasts under one policy."""
-    along = Axis.quant if report.options.vary is Axis.prompt else Axis.prompt
+    along = Axis.quant if report.options.vary == Axis.prompt else Axis.prompt
     return _arranged(report, policy, along, report.contrasts)
 
 

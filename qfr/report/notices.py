@@ -185,7 +185,8 @@ def _asked(report: Report) -> Iterator[Notice]:
         )
     lost = not_run(report.joined.tables, report.options.groups)
     if lost:
-        yield Notice("Groups without a preset", "No cell of these presets was run.", lost)
+        text = "A preset of theirs was not run, or is several files."
+        yield Notice("Groups that are not contrasted", text, lost)
 
 
 def _apart(report: Report) -> Iterator[Notice]:

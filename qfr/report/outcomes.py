@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ from qfr.analysis.trials import FOREIGN
 from qfr.facts import CellFacts
 from qfr.records import Ending, FaultKind, Policy
 from qfr.report.text import spelled
+from qfr.scope import group, scope_of
 
 #: Rows of one map; further tasks are left out, those first on which the cells agree.
 MOST_ROWS = 120
@@ -74,20 +74,19 @@ def outcome_maps(cells: Iterable[Cell], tables: Iterable[TaskTable], policy: Pol
     given = tuple(cells)
     told = contexts(cell.facts for cell in given)
     names = told_apart(cell.facts for cell in given)
-    settings: dict[tuple[CellKey, str], list[Cell]] = defaultdict(list)
-    for cell in given:
-        if cell.facts.fault != FaultKind.none and len(cell.episodes):
-            where = replace(cell_key(cell.facts, told[cell.facts.cell_id]), quant="", prompt="")
-            settings[where, cell.facts.suite_sha256].append(cell)
-    known: dict[tuple[CellKey, str], list[TaskTable]] = defaultdict(list)
+    played = [cell for cell in given if cell.facts.fault != FaultKind.none and len(cell.episodes)]
+    known: dict[str, TaskTable] = {}
     for table in tables:
-        if table.policy == policy.value and table.key.fault != "none":
-            known[replace(table.key, quant="", prompt=""), table.treatment.suite].append(table)
-    return tuple(
-        _map(where[0], members, known[where], (policy, names))
-        for where, members in settings.items()
-        if known[where]
-    )
+        if table.policy == policy.value and table.cells:
+            known[table.cells[0]] = table
+    found = []
+    for setting in group(played, ("quant", "prompt"), of=lambda cell: scope_of(cell.facts)):
+        members = [cell for cell in setting.members if cell.facts.cell_id in known]
+        if members:
+            facts = members[0].facts
+            key = replace(cell_key(facts, told[facts.cell_id]), quant="", prompt="")
+            found.append(_map(key, members, [known[cell.facts.cell_id] for cell in members], (policy, names)))
+    return tuple(found)
 
 
 def _map(

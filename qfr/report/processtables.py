@@ -130,17 +130,15 @@ def _novelty(members: Iterable[Compared]) -> Table:
                 Entry(f"{n.reference_events} → {n.other_events}"),
                 Entry(f"{n.reference_signatures} → {n.other_signatures}", f"{n.shared_signatures} shared"),
                 Entry(_number(n.correlation.value), f"shared ones {_number(both)}"),
-                _share(n.novel_share, f"{n.novel_events} events"),
-                Entry(expected, n.reason or f"{n.singletons} singletons"),
+                _share(n.novel_share, f"{n.novel_occurrences} of {n.other_occurrences}, once per episode"),
+                Entry(expected, n.reason or f"{n.singletons} in one task only"),
             )
         )
     kept = tuple(row for row, one in zip(rows, members, strict=True) if one.novelty.other_events)
     return Table(
-        "Does the lower preset fail in new ways? Failed calls by signature (channel, tool, argument "
-        "names): rank "
-        "correlation of their counts, share of events whose signature the reference never shows, and the "
-        "share "
-        "that the reference itself would show in one more event (Good and Turing).",
+        "Does the lower preset fail in new ways? Failed calls by signature (channel, tool, argument names): "
+        "rank correlation of their counts, share of signatures (once per episode) that the reference never "
+        "shows, and the share that the reference itself would show on new tasks (after Good and Turing).",
         ("Cell", "Reference", "Failed calls", "Signatures", "Rank correlation", "Novel", "Expected"),
         kept,
         headers=2,

@@ -12,6 +12,7 @@ from qfr.analysis.targets import CellKey
 from qfr.report.build import Report
 from qfr.report.layout import shortened, signed
 from qfr.report.views import Entry, Table
+from qfr.scope import Scope, labels
 
 
 @dataclass(frozen=True)
@@ -28,22 +29,26 @@ class Ranking:
 def rankings(report: Report) -> tuple[Ranking, ...]:
     """Rank the presets of every model and setting under the headline policy."""
     policy = report.options.policy.value
-    settings: dict[tuple[str, ...], list[Overall]] = defaultdict(list)
+    settings: dict[Scope, list[Overall]] = defaultdict(list)
     for one in report.overall:
         if one.policy == policy:
-            settings[_setting(one.key)].append(one)
-    ranks = {(_setting(r.key), r.key.quant, r.model_file): r for r in report.ranks if r.policy == policy}
+            settings[one.setting].append(one)
+    ranks = {(r.setting, r.name): r for r in report.ranks if r.policy == policy}
     agents = set(report.reference_agents)
-    titles = {setting: " · ".join(name for name in setting if name) for setting in settings}
+    told = labels(tuple(settings))
+    titles = {
+        setting: " · ".join(part for part in (*_names(settings[setting][0].key), text) if part)
+        for setting, text in zip(settings, told, strict=True)
+    }
     names = shortened(titles.values())
     found = []
     for setting, members in settings.items():
         members.sort(key=lambda one: -(one.full.value or 0.0))
-        rows = [(one, ranks.get((setting, one.key.quant, one.model_file))) for one in members]
+        rows = [(one, ranks.get((setting, one.name))) for one in members]
         found.append(
             Ranking(
                 title=names[titles[setting]],
-                agent=setting[0] in agents,
+                agent=members[0].key.model in agents,
                 advice=_advice(report, rows),
                 table=_table(report, rows),
             )
@@ -97,9 +102,9 @@ def _advice(report: Report, rows: list[tuple[Overall, Rank | None]]) -> str:
         small = f" ({_megabytes(size)} MB)" if size else ""
         return (
             f"Smallest preset shown to be not worse than {reference} by more than {margin}: "
-            f"{one.key.quant}{small}, {told_rank(rank)}."
+            f"{one.name}{small}, {told_rank(rank)}."
         )
-    worse = [one.key.quant for one, rank in ranked if (rank.difference.high or 0.0) < 0]
+    worse = [one.name for one, rank in ranked if (rank.difference.high or 0.0) < 0]
     text = f"No preset below {reference} is shown to be not worse by more than {margin}"
     if worse:
         text += f"; {' and '.join(worse)} {'does' if len(worse) == 1 else 'do'} worse"
@@ -116,7 +121,7 @@ def _table(report: Report, rows: list[tuple[Overall, Rank | None]]) -> Table:
         peak, speed = _cost(report, one)
         ends = "" if one.full.low is None else f"[{_percent(one.full.low)}, {_percent(one.full.high)}]"
         row = [
-            Entry(f"{place}. {one.key.quant}"),
+            Entry(f"{place}. {one.name}"),
             Entry(_percent(one.full.value), ends, not one.full.reliable),
             _verdict(rank),
             Entry(_megabytes(_bytes(report, one)) or "–"),
@@ -149,19 +154,16 @@ def _verdict(rank: Rank | None) -> Entry:
     return Entry(told_rank(rank), ends, not found.reliable)
 
 
-def _setting(key: CellKey) -> tuple[str, ...]:
-    gate = "" if key.gate == "certified" else f"gate {key.gate}"
-    trial = f"trial {key.trial}" if key.trial else ""
-    return key.model, key.fault, key.executor, key.suite, gate, trial, key.context
+def _names(key: CellKey) -> tuple[str, ...]:
+    return key.model, key.fault, key.executor, key.suite
 
 
 def _bytes(report: Report, one: Overall) -> float:
-    return next((f.model_bytes for f in report.facts if f.model_sha256 == one.model_file), 0)
+    return next((f.model_bytes for f in report.facts if f.cell_id in one.cells), 0)
 
 
 def _cost(report: Report, one: Overall) -> tuple[float | None, float | None]:
-    cells = {f.cell_id for f in report.facts if f.model_sha256 == one.model_file and f.quant == one.key.quant}
-    measured = [found for cell, found in report.material.measured.items() if cell in cells]
+    measured = [found for cell, found in report.material.measured.items() if cell in one.cells]
     peaks = [m.peak_memory_bytes for m in measured if m.peak_memory_bytes is not None]
     speeds = sorted(m.decode_tokens_per_second for m in measured if m.decode_tokens_per_second is not None)
     return max(peaks, default=None), speeds[len(speeds) // 2] if speeds else None

@@ -154,7 +154,7 @@ def _split_row(c: Contrast) -> dict[str, _Value]:
         "only_a_points": split.only_a if split else None,
         "only_b_points": split.only_b if split else None,
         "screening_points": split.screening if split else None,
-        "recovery_points": split.recovery if split else None,
+        "own_rates_points": split.own_rates if split else None,
         "undelivered_low_points": lost.low if lost else None,
         "undelivered_high_points": lost.high if lost else None,
         "ungated_low_points": open_.low if open_ else None,

@@ -65,7 +65,7 @@ def further_table(group: Group) -> Table:
         if any(c.target == t for c in group.contrasts)
     ]
     head = [_along_title(group), "A − B", *(TITLES[target] for target in targets)]
-    head += ["Full pipeline", "certified by both", "by A only", "by B only", "screening", "recovery"]
+    head += ["Full pipeline", "certified by both", "by A only", "by B only", "screening", "rates on own sets"]
     head.append("Had all tasks met a fault")
     rows = []
     for row in group.rows:
@@ -73,7 +73,7 @@ def further_table(group: Group) -> Table:
             full = group.find(row, pair, Target.full)
             split = full.decomposition if full else None
             parts = (
-                (split.shared, split.only_a, split.only_b, split.screening, split.recovery)
+                (split.shared, split.only_a, split.only_b, split.screening, split.own_rates)
                 if split
                 else (None,) * 5
             )
@@ -89,7 +89,7 @@ def further_table(group: Group) -> Table:
             )
     return Table(
         "Further targets, and two exact splits of the full-pipeline difference in points: by who certified "
-        "the task, and into screening (how many tasks are certified) and recovery (how well these recover). "
+        "the task, and into screening (how many tasks are certified) and rates on own sets (of these). "
         "Last column: bounds of the difference had faults run on uncertified tasks too, whatever came of it.",
         tuple(head),
         tuple(rows),

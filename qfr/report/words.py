@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.levels import NOT_STATED
+from qfr.analysis.pairing import level
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
 from qfr.analysis.trials import FOREIGN
@@ -85,8 +86,8 @@ def overview(report: Report) -> tuple[str, ...]:
         told = _told_endings(e for p in faulted for e in ((c.name, c.count) for c in p.endings))
         lines.append(f"Fault episodes: {told}.")
     if whole and not report.contrasts:
-        vary = report.options.vary.value
-        levels = ", ".join(dict.fromkeys(str(getattr(s.key, vary)) for s in whole))
+        vary = report.options.vary
+        levels = ", ".join(dict.fromkeys(level(s, vary) for s in whole))
         lines.append(
             f"There is nothing to contrast: no two finished cells differ in {vary} alone (found: {levels})."
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -99,42 +98,6 @@ class Lattice:
                 hint="use float rates with the Monte Carlo bootstrap",
             )
         return cls(top * (denominator // bottom), denominator)
-
-    @classmethod
-    def from_fractions(cls, values: Sequence[Fraction]) -> Lattice:
-        """Build from exact fractions, one per task."""
-        denominator = math.lcm(*(value.denominator for value in values))
-        numerators = [value.numerator * (denominator // value.denominator) for value in values]
-        if any(abs(numerator) > LARGEST_NUMERATOR for numerator in (*numerators, denominator)):
-            raise TableError(
-                f"the values have the common denominator {denominator}, too large for exact arithmetic"
-            )
-        return cls(np.array(numerators, dtype=np.int64), denominator)
-
-    @classmethod
-    def from_rates(cls, rates: FloatArray | Sequence[float], sites: IntLike) -> Lattice:
-        """Build from float rates whose number of sites is known, such as 0.6667 over 3 sites.
-
-        Raises
-        ------
-        TableError
-            If a rate is no multiple of ``1 / sites`` within 0.001 of a success.
-        """
-        given = np.asarray(rates, dtype=np.float64)
-        bottom = _integers(sites, "sites")
-        if given.shape != bottom.shape:
-            raise TableError(
-                f"{given.size} rates but {bottom.size} site counts", hint="give one pair per task"
-            )
-        counts = given * bottom
-        if not bool(np.isfinite(counts).all()):
-            raise TableError("a rate is not finite", hint="leave out tasks without a rate")
-        nearest = np.rint(counts)
-        off = np.abs(counts - nearest)
-        if off.size and float(off.max()) > 1e-3:
-            at = int(off.argmax())
-            raise TableError(f"rate {given[at]} is not a number of successes over {bottom[at]} sites")
-        return cls.from_counts(nearest.astype(np.int64), bottom)
 
 
 def common(first: Lattice, second: Lattice) -> tuple[Lattice, Lattice]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import ndtr, stdtrit
 
 from qfr.errors import TableError
 from qfr.stats.intervals import Estimate, Method, check_level, order_statistic
@@ -48,7 +49,8 @@ class Simultaneous:
     intervals : tuple of Estimate
         One per contrast, in the order given.
     critical : float or None
-        Half-width in standard errors, common to all; None when no contrast varies.
+        Quantile of the largest deviation, in bootstrap standard errors, common to all; None when no contrast
+        varies. Each half-width corrects it for the contrast's number of tasks (`_reach`).
     family : int
         Number of contrasts that the critical value covers.
     """
@@ -85,12 +87,12 @@ def benjamini_hochberg(p_values: Sequence[float | None]) -> Adjusted:
     """
     places, values = _defined(p_values)
     adjusted: list[float | None] = [None] * len(p_values)
-    running = 1.0
-    order = np.argsort(values, kind="stable").tolist()
-    for rank in range(len(values), 0, -1):
-        at = order[rank - 1]
-        running = min(running, values[at] * len(values) / rank)
-        adjusted[places[at]] = running
+    if values:
+        # scipy.stats takes most of a second to load.
+        from scipy.stats import false_discovery_control
+
+        for at, value in zip(places, false_discovery_control(values).tolist(), strict=True):
+            adjusted[at] = value
     return Adjusted(tuple(adjusted), len(values), "benjamini-hochberg")
 
 
@@ -105,7 +107,8 @@ def simultaneous(
     """Give intervals for several differences of means that share tasks (max-T bootstrap).
 
     One draw of task weights serves all contrasts. Each contrast's deviation is divided by its bootstrap
-    standard error; the critical value is the quantile of the largest such deviation.
+    standard error; the critical value is the quantile of the largest such deviation. Few tasks make both too
+    small, so a half-width is ``t_{n-1}^{-1}(Phi(critical)) sqrt(n / (n - 1))`` standard errors.
 
     Parameters
     ----------
@@ -178,6 +181,15 @@ def _critical(deviations: FloatArray, errors: FloatArray, level: float) -> float
     return float(largest[order_statistic(level, largest.size)])
 
 
+def _reach(critical: float, n: int) -> float:
+    """Return the half-width in bootstrap standard errors that n tasks need: t in the place of the normal.
+
+    The bootstrap standard error divides by n where n - 1 is unbiased (as in `reliability.expanded_tail`).
+    """
+    # By the smaller tail: close to 1 a probability has no digits left.
+    return float(-stdtrit(n - 1, ndtr(-critical))) * math.sqrt(n / (n - 1))
+
+
 def _interval(
     pair: tuple[FloatArray, FloatArray], value: float, error: float, way: tuple[float | None, float, int]
 ) -> Estimate:
@@ -201,7 +213,8 @@ def _interval(
     else:
         doubts = [doubt([np.round(side[inside], 9)]) for side, inside in zip(pair, sets, strict=True)]
         reason = next((text for text in doubts if text), None)
-    low, high = value - critical * error, value + critical * error
+    half = _reach(critical, min(n, n_second)) * error
+    low, high = value - half, value + half
     return Estimate(value, low, high, *common, degenerate=False, reliable=reason is None, reason=reason)
 
 

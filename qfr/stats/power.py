@@ -2,7 +2,7 @@
 
 Paired differences of rates, tested by a two-sided paired t test: its power is a noncentral t probability,
 exact for normal differences and close for means of lattice values from about twenty tasks on. The exact
-tests of `exact` are a little less powerful when most tasks tie; `untied_needed` gives their hard floor.
+tests of `exact` are a little less powerful when most tasks tie; their results carry the smallest p.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from scipy.optimize import brentq
 from scipy.special import stdtrit
 
 from qfr.stats.lattice import Lattice
+from qfr.stats.reliability import doubt
 
 #: Standard deviation of paired differences when none was observed: the middle of what the reconstructed
 #: published tables show for the full pipeline (0.24 to 0.53).
@@ -131,6 +132,32 @@ def detectable(n: int, spread: float = ASSUMED_SPREAD, alpha: float = 0.05, powe
     return Detectable(difference, n, spread, alpha, power, attainable, remark)
 
 
+def detectable_difference(differences: Lattice, alpha: float = 0.05, power: float = 0.8) -> Detectable:
+    """Return the smallest true difference that a comparison of these tasks detects: the one for words.
+
+    The spread is the observed one, but at least `ASSUMED_SPREAD`: tasks that happen to agree do not promise
+    that a small difference would have been found. So a plan of n tasks and a result of n tasks name the same
+    number, or the result a larger one.
+
+    Parameters
+    ----------
+    differences : Lattice
+        One paired difference per task.
+    alpha, power : float
+
+    Returns
+    -------
+    Detectable
+        The difference is None, with the reason, where the interval of these tasks is flagged.
+    """
+    n, observed = len(differences), spread(differences)
+    used = max(ASSUMED_SPREAD, observed or 0.0)
+    flag = doubt([differences.numerators]) if n else "no task"
+    if flag is not None:
+        return Detectable(None, n, used, alpha, power, False, flag)
+    return detectable(n, used, alpha, power)
+
+
 def tasks_needed(
     difference: float, spread: float = ASSUMED_SPREAD, alpha: float = 0.05, power: float = 0.8
 ) -> TasksNeeded:
@@ -161,16 +188,6 @@ def tasks_needed(
         else:
             low = middle + 1
     return TasksNeeded(low, difference, spread, alpha, power, None)
-
-
-def untied_needed(alpha: float = 0.05) -> int:
-    """Return how many untied tasks, all pointing one way, the sign and sign-flip tests need to reach alpha.
-
-    Six at 0.05: with five untied tasks the smallest p is 0.0625.
-    """
-    _check(alpha, 0.5)
-    count = max(1, math.floor(1 - math.log2(alpha)))
-    return count if 2.0 ** (1 - count) <= alpha else count + 1
 
 
 def _check(alpha: float, power: float) -> None:

@@ -19,7 +19,8 @@ from qfr.tracking.cells import LoggedCell, bare_cell, load_cell
 from qfr.tracking.joining import join_shards
 from qfr.tracking.search import candidates, carries, is_complete, search
 from qfr.tracking.store import Store, guard
-from qfr.tracking.sweep import PlannedCell, find_sweep, read_plan
+from qfr.tracking.sweep import PlannedCell
+from qfr.tracking.sweep_runs import runs_of_sweep
 
 _READERS = 8
 
@@ -67,8 +68,7 @@ def read_cells(
     condition : str
         Further MLflow filter, for example `params.model = 'llama'`. Clean runs are found whatever it says.
     sweep : str or None
-        Only the cells that this sweep planned, whichever sweep ran them. A sweep under a registration counts
-        only the runs that carry it too.
+        Only the runs that this sweep made or used.
     registration : str or None
         Only runs under this registration ("" = under none).
     score_version : str
@@ -81,19 +81,20 @@ def read_cells(
     LogError
         A table does not follow from its run's log, or no clean run has the log that a fault run names.
     """
-    plan = () if sweep is None else read_plan(store, sweep)
-    if sweep is not None and registration is None:
-        registration = find_sweep(store, sweep).data.tags.get("qfr.registration")
-    designs = {cell.design_id for cell in plan}
+    asked = None if sweep is None else runs_of_sweep(store, sweep)
+    if asked is not None and registration is None:
+        registration = asked.registration
     wanted = "tags.`qfr.kind` = 'cell'" + (f" AND {condition}" if condition else "")
     ids = _experiment_ids(store, experiments)
-    runs = [
-        run
-        for run in search(store, wanted, experiment_ids=ids)
-        if (sweep is None or run.data.tags.get("qfr.design_id") in designs) and carries(run, registration)
-    ]
+    held = [run for run in search(store, wanted, experiment_ids=ids) if carries(run, registration)]
+    runs = held if asked is None else asked.of(held)
     done = [run for run in runs if is_complete(run)]
     chosen, alarms, notes = _newest(done)
+    if asked is not None:
+        # The sweep's runs are known; another run of one of its cells matters where it has another log.
+        cells_of = {run.data.tags["qfr.cell_id"] for run in done}
+        again = [run for run in held if is_complete(run) and run.data.tags["qfr.cell_id"] in cells_of]
+        alarms, notes = _newest(again)[1], asked.notes
     with ThreadPoolExecutor(_READERS) as pool:
         cells = list(pool.map(lambda run: load_cell(store, run, score_version), chosen))
         clean = _clean_runs(store, ids, cells, done, registration)
@@ -113,7 +114,7 @@ def read_cells(
     return Reading(
         cells=tuple(sorted(shards.cells, key=_order)),
         unfinished=_unfinished(store, runs, finished),
-        missing=tuple(cell for cell in plan if cell.design_id not in finished_designs),
+        missing=() if asked is None else asked.missing(finished_designs),
         alarms=alarms,
         notes=(*notes, *shards.notes),
     )

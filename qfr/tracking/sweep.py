@@ -21,6 +21,8 @@ from qfr.tracking.search import search
 from qfr.tracking.store import Store, guard, hold_lock
 
 PLAN_FILE = "plan.json"
+LISTS_TAG = "qfr.lists_runs"
+# Of a sweep that lists its runs when it is closed (`sweep_runs.py`); earlier ones did not.
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,7 @@ def open_sweep(
     tags : mapping
         Further tags (`qfr.` is put before names that lack it).
     planned : sequence of PlannedCell
-        The grid, stored as `plan.json`. The sweep's cells are the finished cells of these designs, whichever
-        sweep ran them, because finished cells are skipped.
+        The grid, stored as `plan.json`. Which runs belong to the sweep is said in `sweep_runs.py`.
 
     Returns
     -------
@@ -64,7 +65,12 @@ def open_sweep(
                 with guard(store.shown, store.tracking_uri):
                     log_files(store, run_id, {PLAN_FILE: plan})
             return run_id
-        all_tags = {"qfr.kind": "sweep", "qfr.sweep": sweep_id, "mlflow.source.name": "qfr"}
+        all_tags = {
+            "qfr.kind": "sweep",
+            "qfr.sweep": sweep_id,
+            LISTS_TAG: "true",
+            "mlflow.source.name": "qfr",
+        }
         all_tags |= {key if "." in key else f"qfr.{key}": value for key, value in tags.items()}
         with guard(store.shown, store.tracking_uri):
             run = store.client.create_run(store.experiment_id, run_name=name, tags=all_tags)

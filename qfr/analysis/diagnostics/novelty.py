@@ -4,6 +4,10 @@ An error's *signature* is its channel, the tool (for an invented tool: the inven
 argument keys of the call, or for an unreadable turn whether it was cut off. Signatures hold no values, so
 that one slip counts as one signature in every task.
 
+An agent that loops repeats one failure many times, and the episodes of one task share their beginning. So new
+ways are counted once per episode (an *occurrence*) on both sides, and what is expected is said of *new
+tasks*: the same tasks played again by a deterministic agent would bring nothing new.
+
 Jang reports a rank correlation and a share of novel events without saying over which set the correlation
 runs, so both are given: over all signatures of either log (absent counts 0), and over those that both have.
 """
@@ -72,15 +76,17 @@ class Novelty:
     # The same over the signatures that both have.
     novel_signatures: int
     # Signatures of the other that the reference does not have.
-    novel_events: int
-    # The other's events with such a signature.
+    other_occurrences: int
+    # Signatures of the other's episodes, each once per episode.
+    novel_occurrences: int
+    # Those of them that the reference does not have.
     novel_share: Estimate
-    # novel_events / other_events; the other's tasks are resampled, the reference's set stays.
+    # novel_occurrences / other_occurrences; the other's tasks are resampled, the reference's set stays.
     expected_share: float | None
-    # Good and Turing: singletons / reference_events, the chance that one more event of the reference itself
-    # has a signature not seen before. None without events.
+    # What the reference itself would show on new tasks (after Good and Turing): the share of its occurrences
+    # whose signature no other of its tasks has. None without a failed call.
     singletons: int
-    # Signatures that the reference has exactly once.
+    # Signatures that one task of the reference alone has.
     reason: str | None
     # Why the expectation is None.
     counts: tuple[SignatureCount, ...]
@@ -107,16 +113,20 @@ def novelty(
     low = np.array([one.reference for one in counted], dtype=np.float64)
     high = np.array([one.other for one in counted], dtype=np.float64)
     both, new = (low > 0) & (high > 0), low == 0
-    fresh = np.array([before[name] == 0 for name in second.names], dtype=np.bool_)
+    fresh = np.array([before[name] == 0 for name, _ in second.occurrences], dtype=np.bool_)
+    rows = np.array([row for _, row in second.occurrences], dtype=np.int64)
     tops, bottoms = (
-        other.over_episodes(np.bincount(rows, minlength=other.n_episodes))
-        for rows in (second.episode[fresh], second.episode)
+        other.over_episodes(np.bincount(chosen, minlength=other.n_episodes)) for chosen in (rows[fresh], rows)
     )
     (share,) = ratios(Sums(tops[:, None], bottoms[:, None]), rng=rng, options=options)
-    n, singletons = int(low.sum()), int((low == 1).sum())
+    carriers = Counter(
+        name for name, _ in {(name, reference.task_of[row]) for name, row in first.occurrences}
+    )
+    alone = sum(carriers[name] == 1 for name, _ in first.occurrences)
+    n = len(first.occurrences)
     return Novelty(
         channel=None if channel is None else str(channel),
-        reference_events=n,
+        reference_events=len(first.names),
         other_events=int(high.sum()),
         reference_signatures=int((low > 0).sum()),
         other_signatures=int((high > 0).sum()),
@@ -124,10 +134,11 @@ def novelty(
         correlation=spearman(low, high),
         correlation_shared=spearman(low[both], high[both]),
         novel_signatures=int(new.sum()),
-        novel_events=int(high[new].sum()),
+        other_occurrences=rows.size,
+        novel_occurrences=int(fresh.sum()),
         novel_share=share,
-        expected_share=singletons / n if n else None,
-        singletons=singletons,
+        expected_share=alone / n if n else None,
+        singletons=sum(count == 1 for count in carriers.values()),
         reason=None if n else "the reference has no failed call",
         counts=tuple(sorted(counted, key=lambda one: (-one.reference - one.other, one.signature))),
     )
@@ -141,6 +152,11 @@ class _Signed:
     # Signature of each.
     episode: IntArray
     # Row of its episode.
+
+    @property
+    def occurrences(self) -> list[tuple[Signature, int]]:
+        """Each signature once per episode, with the episode's row."""
+        return list(dict.fromkeys(zip(self.names, self.episode.tolist(), strict=True)))
 
 
 def _signatures(log: Log, channel: Channel | None) -> _Signed:

@@ -15,6 +15,7 @@ from qfr.analysis.diagnostics.budget import EXACT, BudgetTable, Counting
 from qfr.analysis.targets import Target
 from qfr.errors import TableError
 from qfr.facts import CellFacts
+from qfr.scope import group, scope_of
 from qfr.stats import bootstrap
 from qfr.stats.intervals import Estimate, Options
 from qfr.stats.lattice import Lattice
@@ -91,32 +92,14 @@ def rerun(wide: BudgetTable, tight: BudgetTable, *, options: Options = EXACT) ->
 
 def rerun_pairs(facts: Sequence[CellFacts]) -> tuple[RerunPair, ...]:
     """Find the cells that differ in nothing but the error budget, the wider one first."""
-    groups: dict[tuple[str | int, ...], list[int]] = {}
-    for at, one in enumerate(facts):
-        groups.setdefault(_same(one), []).append(at)
-    found = []
-    for members in groups.values():
-        for wide in members:
-            found += [
-                RerunPair(wide, tight)
-                for tight in members
-                if facts[tight].error_budget < facts[wide].error_budget
-            ]
-    return tuple(found)
-
-
-def _same(facts: CellFacts) -> tuple[str | int, ...]:
-    names = (facts.model, facts.quant, facts.prompt, facts.fault, facts.executor, facts.suite, facts.gate)
-    digests = (
-        facts.suite_sha256,
-        facts.prompt_sha256,
-        facts.fault_sha256,
-        facts.template_sha256,
-        facts.model_sha256,
-        facts.library_sha256,
-        facts.device,
+    groups = group(range(len(facts)), ("suite.error_budget",), of=lambda at: scope_of(facts[at]))
+    return tuple(
+        RerunPair(wide, tight)
+        for one in groups
+        for wide in one.members
+        for tight in one.members
+        if facts[tight].error_budget < facts[wide].error_budget
     )
-    return (*names, *digests, facts.llama_commit, facts.step_budget, facts.trial)
 
 
 def _differences(first: Lattice, second: Lattice) -> list[bool]:

@@ -9,6 +9,7 @@ none is picked by luck.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,16 +23,20 @@ from qfr.analysis.diagnostics.keys import require
 from qfr.analysis.diagnostics.log import Log
 from qfr.analysis.diagnostics.losses import losses
 from qfr.analysis.diagnostics.margins import smallest_margins
-from qfr.analysis.diagnostics.resampled import DEFAULT, affordable
+from qfr.analysis.diagnostics.resampled import DEFAULT, FEWEST_RESAMPLES
 from qfr.records import ParseKind, Policy
-from qfr.stats.association import Area, Correlation, area_under_curve, spearman
+from qfr.stats.association import Area, area_under_curve
 from qfr.stats.intervals import Options
-from qfr.stats.lattice import FloatArray
+from qfr.stats.lattice import BoolArray, FloatArray, IntArray
 
 #: A turn is narrow when its smallest margin is below this, in logits.
 NARROW = 1.0
 #: The mean of the rank shares of all predictors that vary.
 COMBINED = "combined"
+#: Resamples that a tail must hold for its quantile to be told.
+FEWEST_BEYOND = 20
+#: Values drawn at most for one area.
+LARGEST_DRAW = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Tested:
     # Over tasks with a comparable success; positive = the other loses at least one of them. The interval's
     # level is widened to hold for all predictors that vary at once.
     beats_chance: bool | None
-    # The interval lies above one half; None without an interval.
+    # The interval lies above one half; None without an interval, or with one that is flagged.
 
 
 @dataclass(frozen=True)
@@ -78,27 +83,6 @@ class Screen:
     # Riskiest first.
     tests: tuple[Tested, ...]
     # Per other preset, each predictor and the combined risk; empty without another preset.
-
-
-@dataclass(frozen=True)
-class CellRisk:
-    """One agent: its propensity in the reference's runs, and the share of successes that the other lost."""
-
-    name: str
-    predictors: tuple[Predictor, ...]
-    lost: float | None
-    # Lost successes over comparable ones; None without any.
-    n: int
-    # Comparable successes.
-
-
-@dataclass(frozen=True)
-class Across:
-    """One predictor across agents."""
-
-    predictor: str
-    correlation: Correlation
-    # Rank correlation with the share of lost successes, one point per agent.
 
 
 def screen(
@@ -121,7 +105,7 @@ def screen(
     policy : Policy
     rng : numpy.random.Generator
     options : Options
-        Level and resamples.
+        Level and resamples; more are taken where the level's tails need them.
     ep_min_calls : int
         As the scorer's.
     """
@@ -134,13 +118,11 @@ def screen(
         # A predictor that is the same everywhere is no test.
         varying = sum(np.unique(scores[tasks]).size > 1 for scores in (*table, risk))
         level = 1 - (1 - options.level) / max(1, varying)
-        way = replace(affordable(options, tasks.size), level=level)
+        way = replace(options, level=level)
         for name, scores in zip((*names, COMBINED), (*table, risk), strict=True):
             known = np.isfinite(scores[tasks])
             at = tasks[known]
-            area = area_under_curve(scores[at], lost[known], at, rng=rng, options=way)
-            low = area.estimate.low
-            tests.append(Tested(other.name, name, area, None if low is None else low > 0.5))
+            tests.append(Tested(other.name, name, *_tested(scores[at], lost[known], at, rng, way)))
     return Screen(
         reference=reference.name,
         policy=str(policy),
@@ -152,30 +134,20 @@ def screen(
     )
 
 
-def cell_risk(name: str, reference: Log, other: Log, *, policy: Policy, ep_min_calls: int = 2) -> CellRisk:
-    """Return the propensity of one agent and what its lower preset lost."""
-    names, table = _predictors(reference, policy, ep_min_calls)
-    known = np.isfinite(table)
-    counts = known.sum(axis=1)
-    sums = np.where(known, table, 0.0).sum(axis=1)
-    means = np.divide(sums, counts, out=np.full(len(names), np.nan), where=counts > 0)
-    found = losses(reference, other, policy)
-    n = int(found.rows.size)
-    return CellRisk(name, _named(names, means), float(found.lost.mean()) if n else None, n)
-
-
-def across(cells: Sequence[CellRisk]) -> tuple[Across, ...]:
-    """Correlate each predictor with the share of lost successes over agents (models, prompts)."""
-    usable = [cell for cell in cells if cell.lost is not None]
-    lost = np.array([cell.lost for cell in usable], dtype=np.float64)
-    names = [one.name for one in usable[0].predictors] if usable else []
-    results = []
-    for at, name in enumerate(names):
-        values = [cell.predictors[at].value for cell in usable]
-        column = np.array([np.nan if value is None else value for value in values])
-        known = np.isfinite(column)
-        results.append(Across(name, spearman(column[known], lost[known])))
-    return tuple(results)
+def _tested(
+    scores: FloatArray, lost: BoolArray, tasks: IntArray, rng: Generator, options: Options
+) -> tuple[Area, bool | None]:
+    """Return the area, and whether its interval shows more than chance; None where it is flagged."""
+    needed = math.ceil(FEWEST_BEYOND / options.tail)
+    afforded = LARGEST_DRAW // max(1, tasks.size)
+    way = replace(options, resamples=max(FEWEST_RESAMPLES, min(afforded, max(options.resamples, needed))))
+    area = area_under_curve(scores, lost, tasks, rng=rng, options=way)
+    low = area.estimate.low
+    if low is not None and way.resamples < needed:
+        why = f"unreliable: {way.resamples:,} resamples, of which this level needs {needed:,}"
+        reason = "; ".join(text for text in (area.estimate.reason, why) if text)
+        area = replace(area, estimate=replace(area.estimate, reliable=False, reason=reason))
+    return area, low > 0.5 if low is not None and area.estimate.reliable else None
 
 
 def _predictors(log: Log, policy: Policy, ep_min_calls: int) -> tuple[tuple[str, ...], FloatArray]:
