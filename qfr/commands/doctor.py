@@ -2,8 +2,9 @@
 
 Exit code 1 on a problem. With --exactness, --speed or overrides (`qfr doctor --exactness model=smollm2
 quant=q4_1`) one model is loaded and tried instead: whether its forks are bit-equal to fresh evaluation
-(within a minute on usual machines), and how many tokens it evaluates per second (ten seconds; `mode=plan` uses it).
-Files that are at hand are compared with their pinned SHA-256 (read once, then remembered by size and time).
+(within a minute on usual machines), and how many tokens it evaluates per second (ten seconds; `mode=plan`
+uses it).
+Files at hand are compared with their pinned SHA-256 (read once, then remembered by size and time).
 """
 
 from __future__ import annotations
