@@ -37,6 +37,8 @@ class Decoded:
     # Where the value ends, or where reading failed.
     flaw: str | None
     # Why the value is refused although its grammar may be JSON's.
+    closed: int = 0
+    # Where the brackets that open here are closed again; 0 where they never are.
 
 
 class Decoder:
@@ -45,6 +47,7 @@ class Decoder:
     def __init__(self, text: str) -> None:
         self._text = text
         self._flaws: list[str] = []
+        self._closed = 0
         # Characters looked at so far.
         self.work = 0
         self._json = json.JSONDecoder(
@@ -63,7 +66,7 @@ class Decoder:
         try:
             value, end = self._json.raw_decode(self._text, start)
         except json.JSONDecodeError as error:
-            return Decoded(False, None, max(error.pos, start + 1), None)
+            return Decoded(False, None, max(error.pos, start + 1), None, self._closed)
         return Decoded(True, value, end, self._flaws[0] if self._flaws else None)
 
     def _refused(self, start: int) -> str | None:
@@ -74,11 +77,12 @@ class Decoder:
         """
         if self.work > MAX_WORK:
             return "The turn has too many brackets and quotation marks."
-        depth, end = 0, len(self._text)
+        depth, end, self._closed = 0, len(self._text), 0
         for mark in _MARKS.finditer(self._text, start):
             depth += (mark[0] in "[{") - (mark[0] in "]}")
             if depth <= 0 or depth > MAX_DEPTH:
                 end = mark.end()
+                self._closed = end if depth <= 0 else 0
                 break
         self.work += end - start
         return f"The turn is nested more than {MAX_DEPTH} levels deep." if depth > MAX_DEPTH else None

@@ -81,7 +81,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 def check_name(key: str, value: str) -> None:
     if not _NAME.fullmatch(value):
         raise ConfigError(
-            f"{key}={value!r} is no plain name",
+            f"{key}={value!r} cannot be used as a name",
             hint="use letters, digits, '_', '-', '.', '+'; no blanks, no slashes",
         )
 
@@ -93,7 +93,9 @@ def check_at_least(key: str, value: int, low: int) -> None:
 
 def check_digest(key: str, value: str | None) -> None:
     if value is not None and not re.fullmatch(r"[0-9a-f]{64}", value):
-        raise ConfigError(f"{key}={value!r} is no SHA-256", hint="64 lower-case hexadecimal digits, or null")
+        raise ConfigError(
+            f"{key}={value!r} is not a SHA-256", hint="64 lower-case hexadecimal digits, or null"
+        )
 
 
 def check_among(key: str, value: str, choices: Iterable[str]) -> None:
@@ -109,6 +111,6 @@ def check_preset(key: str, value: str) -> None:
     """Refuse what is neither a preset of llama.cpp nor a format that servers run."""
     if value not in PRESET_BITS and value not in SERVED_BITS:
         raise ConfigError(
-            f"{key}={value!r} is no preset of llama.cpp" + did_you_mean(value, PRESET_BITS),
+            f"{key}={value!r} is not a preset of llama.cpp" + did_you_mean(value, PRESET_BITS),
             hint="one of " + ", ".join(PRESET_BITS),
         )

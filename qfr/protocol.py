@@ -34,7 +34,9 @@ _CODES = {
     Channel.entity: "not_found",
 }
 _BLANKS = " \t\r\n"
-_START = re.compile(r'\{[ \t\r\n]*["}]|\[[ \t\r\n]*["{\[\]0-9tfnNI-]')
+_START = re.compile(
+    r'\{[ \t\r\n]*(?:["}]|[\'\w]{1,64}[\'\w .-]{0,64}[ \t\r\n]*:)|\[[ \t\r\n]*["{\[\]0-9tfnNI-]'
+)
 _LITERAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 # The one form in which an unquoted expression is read: {"tool": "x", "arguments": {"y": 200.0 * 0.5}}
 _UNQUOTED = re.compile(
@@ -194,7 +196,8 @@ def _first_object(body: str, decoder: Decoder, tools: Sequence[Tool]) -> _Object
         if unquoted is not None and _is_submit(unquoted["tool"], unquoted["name"], tools):
             arguments: dict[str, Json] = {unquoted["name"]: unquoted["value"].strip(_BLANKS)}
             return _Object({"tool": unquoted["tool"], "arguments": arguments}, ParseKind.tolerant)
-        position = decoded.end
+        # What stands inside a broken object or array is a part of it, also behind the place that broke it.
+        position = max(decoded.end, decoded.closed)
         what = (
             "The turn holds only a JSON array." if decoded.found else "The turn holds no valid JSON object."
         )

@@ -57,7 +57,7 @@ class ServerConfig:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
             # Whoever writes the key itself here must not find it in a message.
             raise ConfigError(
-                "engine.server.api_key_env is no name of an environment variable",
+                "engine.server.api_key_env is not the name of an environment variable",
                 hint="name the variable that holds the key, never the key: OPENAI_API_KEY",
             )
         if self.base_url is not None:
@@ -76,10 +76,12 @@ class ServerConfig:
             fields = json.loads(self.request, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise ConfigError(
-                f"engine.server.request is no JSON ({error})", hint="for example '{\"top_k\": 1}'"
+                f"engine.server.request is not JSON ({error})", hint="for example '{\"top_k\": 1}'"
             ) from None
         if not isinstance(fields, dict):
-            raise ConfigError("engine.server.request is no JSON object", hint="for example '{\"top_k\": 1}'")
+            raise ConfigError(
+                "engine.server.request is not a JSON object", hint="for example '{\"top_k\": 1}'"
+            )
         taken = [key for key in fields if key in _REFUSED]
         if taken:
             raise ConfigError(
@@ -112,13 +114,13 @@ def checked_url(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise ConfigError("engine.server.base_url is no address", hint=hint) from None
+        raise ConfigError("engine.server.base_url is not an address", hint=hint) from None
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ConfigError(
             "engine.server.base_url holds a user name, a password or a query, and would be logged", hint=hint
         )
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("engine.server.base_url is no http:// or https:// address", hint=hint)
+        raise ConfigError("engine.server.base_url is not an http:// or https:// address", hint=hint)
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     netloc = host if port is None else f"{host}:{port}"
     return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))

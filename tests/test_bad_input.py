@@ -224,7 +224,7 @@ TABLE = (
     Row("0 tasks", typed(*ONE, "suite.families={base:0,shipping:0}"), 2, ("the suite has no tasks",)),
     Row("fewer than 0 tasks", typed(*ONE, "suite.families={base:-1}"), 2, ("suite.families.base=-1",)),
     Row("0 certified tasks", lambda p: (*SMALL, p.model()), 0, ("0 of 2 tasks certified",)),
-    Row("preset with a slash", typed(*ONE, "quant.preset=Q4/K"), 2, ("'Q4/K' is no preset", "one of F32")),
+    Row("preset with a slash", typed(*ONE, "quant.preset=Q4/K"), 2, ("'Q4/K' is not a preset", "one of F32")),
     Row("name with a slash", typed(*ONE, "model.name=../x"), 2, ("model.name",)),
     Row("non-ASCII paths with blanks", odd_folder, 0, ("mein Bericht/report.html",)),
     Row("clock going backwards", backward_clock, 0, ("6 of 6 tasks certified",)),

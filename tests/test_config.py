@@ -211,8 +211,8 @@ def test_every_field_is_marked(derived: CellConfig) -> None:
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("model.name=a/b", "no plain name"),
-        ("prompt.name=''", "no plain name"),
+        ("model.name=a/b", "cannot be used as a name"),
+        ("prompt.name=''", "cannot be used as a name"),
         ("model.path=a model.base=b", "both set"),
         ("model.derive_from=F16 model=smollm2", "not among model.files"),
         ("suite.families.base=0 suite.families.shipping=0", "no tasks"),

@@ -203,7 +203,7 @@ def test_users_see_one_message_and_no_traceback(tmp_path: Path) -> None:
         ("model=scripted quant=q5_0", ("no skill for quant.preset=Q5_0",)),
         ("model=llama quant=q5_0", ("publishes no Q5_0", "published: F16, Q8_0")),
         ("model=local model.path=nowhere/x.gguf", ("'nowhere/x.gguf' does not exist", "no folder 'nowhere'")),
-        ("quant.imatrix=none.dat", ("quant.imatrix='none.dat' is no file",)),
+        ("quant.imatrix=none.dat", ("quant.imatrix='none.dat' is not a file",)),
         ("prompt.file=P9.md", ("no prompt file 'P9.md'", "prompts")),
         ("prompt.sha256=" + "0" * 64, ("the prompt's SHA-256 is", "a changed prompt is a new prompt")),
         ("prompt.file=${x.y}", ("prompt.file: Interpolation key 'x.y' not found",)),

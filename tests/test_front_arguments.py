@@ -53,7 +53,7 @@ def test_unreadable_values_are_shown_quoted(argument: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "what"),
     [
-        ("b/c.gguf", "is no override"),
+        ("b/c.gguf", "is not an override"),
         ("walk=[et]", "set by the sweeper"),
         ("sweep=s-1", "set by the sweeper"),
         ("~prompt", "cannot be removed"),
@@ -96,7 +96,7 @@ def test_hydra_quote_keeps_plain_text_readable() -> None:
         (["quant=q8_0,", "q4_k_m"], "without blanks: quant=q8_0,q4_k_m"),
         (["quant=q8_0,", "q4_k_m,", "q2_k", "model=x"], "without blanks: quant=q8_0,q4_k_m,q2_k"),
         (["quant", "=", "q8_0"], "without blanks around '='"),
-        (["quant=q8_0", "q4_k_m"], "'q4_k_m' is no override"),
+        (["quant=q8_0", "q4_k_m"], "'q4_k_m' is not an override"),
     ],
 )
 def test_blanks_that_the_shell_takes_apart_are_named(words: list[str], hint: str) -> None:

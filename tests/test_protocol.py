@@ -298,3 +298,31 @@ def test_json_forms_read_back(text: str, number: Decimal) -> None:
         assert read == value
         written.encode()
     assert canonical(value).isascii()
+
+
+CALL = '{"tool": "get_order", "arguments": {"order_id": "O-1"}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"sure": tru, "call": {CALL}}}',
+        f"{{'note': 'x', 'call': {CALL}}}",
+        f"{{call: {CALL}}}",
+        f'{{ "note": x, "calls": [{CALL}] }}',
+        f"[1, oops, {CALL}]",
+        f'{{"a": 1,, "b": {{"c": {CALL}}}}} and no more',
+        f'{{"a" "b", "call": {CALL}}}',
+    ],
+)
+def test_a_part_of_a_broken_object_is_no_object(text: str) -> None:
+    turn = read_turn(text, TOOLS, repair=True)
+    assert (turn.parse, turn.call) == (ParseKind.none, None)
+    # What follows the broken one counts.
+    later = read_turn(f"{text} I mean {CALL}", TOOLS, repair=True)
+    assert later.call == ToolCall("get_order", '{"order_id":"O-1"}')
+
+
+@pytest.mark.parametrize("before", ["Use {braces} so: ", "{ ", "{{", 'a "quote: ', "set {x, y} ", "{1: 2} "])
+def test_braces_in_prose_do_not_hide_a_call(before: str) -> None:
+    assert read_turn(before + CALL, TOOLS, repair=True).call == ToolCall("get_order", '{"order_id":"O-1"}')

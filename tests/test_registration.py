@@ -168,7 +168,7 @@ def test_what_is_not_frozen_does_not_run_unless_a_reason_is_given(
         ("fault.message=Sorry", "fault.message: found Sorry, frozen The service"),
         ("trial=1", "trial: found 1, frozen 0"),
         ("prompt=P1", "prompt_sha256: found"),
-        ("quant=q8_0,q2_k", "quant.preset: found Q2_K, frozen"),
+        ("quant=q8_0,q2_k", "quant.preset: Q2_K is outside the frozen grid (Q4_K_M, Q8_0)"),
         ("report.method=montecarlo", "the analysis: report.method: found montecarlo, frozen exact"),
         ("scorer=strict", "scorer.policy: found strict, frozen tolerant"),
     ):
@@ -286,7 +286,7 @@ def test_a_model_file_that_was_exchanged_does_not_run(
     capsys.readouterr()
     assert command(*grid, f"registration.use={path.stem}") == 2
     told = capsys.readouterr().err
-    assert "local f16 P0 et: model file (SHA-256): found " in told
+    assert "mine f16 P0 et: model file (SHA-256): found " in told
     assert "Traceback" not in told
     assert runs() == []
 

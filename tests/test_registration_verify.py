@@ -245,7 +245,7 @@ def test_other_code_of_a_run(copy: Copy) -> None:
     store.client.set_tag(run_id, "qfr.deviation", '{"reason":"a mended typo","differences":[]}')
     found = verified(name, root)
     assert not found.problems
-    notes = [one.text for one in found.findings if one.verdict is Verdict.note]
+    notes = [one.text for one in found.findings if one.verdict is Verdict.declared]
     assert any("(declared: a mended typo)" in one for one in notes)
 
 
@@ -274,3 +274,18 @@ def test_an_unknown_registration_is_the_users_error(
 ) -> None:
     assert main(["verify", use]) == 2
     assert f"there is no registration {use}" in capsys.readouterr().err
+
+
+def test_a_verification_with_declared_deviations_says_so(
+    copy: Copy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, root = copy
+    run_id, _ = registered_run(name, "none")
+    store = open_store(None, root, "qfr")
+    store.client.set_tag(run_id, "qfr.code_sha256", "ab" * 32)
+    store.client.set_tag(run_id, "qfr.deviation", '{"reason":"a mended typo","differences":[]}')
+    assert main(["verify", name, "--root", str(root)]) == 0
+    out = capsys.readouterr().out
+    assert "Verified, with 1 declared deviation: all else is as frozen." in out
+    assert "everything is as frozen" not in out
+    assert "all 4 planned cells are there, each once" in out

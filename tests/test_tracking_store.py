@@ -17,6 +17,8 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 
 from qfr.errors import StoreAway, TrackingError
 from qfr.tracking.environment import redact, settle
@@ -277,3 +279,15 @@ def test_importing_the_package_loads_no_mlflow() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
     assert mlflow.__version__
+
+
+def test_a_server_that_refuses_the_name_says_what_to_start_it_with() -> None:
+    """What MLflow 3.17 answers to a Host header that is not among --allowed-hosts."""
+    body = "failed with error code 403 != 200. Response body: 'Invalid Host header - possible DNS rebinding'"
+    with (
+        pytest.raises(TrackingError, match=r"(?s)Invalid Host header.*--allowed-hosts"),
+        guard("http://login1:5000"),
+    ):
+        raise MlflowException(f"API request to endpoint /api {body}", PERMISSION_DENIED)
+    with pytest.raises(TrackingError, match="MLFLOW_TRACKING_USERNAME"), guard("http://login1:5000"):
+        raise MlflowException("API request to endpoint /api failed: no", PERMISSION_DENIED)

@@ -68,7 +68,7 @@ def points(text: str) -> float:
     """A number of points above 0 and up to 100, for argparse."""
     value = float(text)
     if not 0 < value <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is no number of points above 0 and up to 100")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of points above 0 and up to 100")
     return value
 
 

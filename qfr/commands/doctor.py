@@ -1,9 +1,10 @@
 """Check an installation: versions, llama.cpp's build, GPU, disk, MLflow store, model files.
 
 Exit code 1 on a problem. With --exactness, --speed or overrides (`qfr doctor --exactness model=smollm2
-quant=q4_1`) one model is loaded and tried instead: whether its forks leave the very bits (within a minute on
-usual machines), and how many tokens it evaluates per second (ten seconds; `mode=plan` uses it).
-Files that are at hand are compared with their pinned SHA-256 (read once, then remembered by size and time).
+quant=q4_1`) one model is loaded and tried instead: whether its forks are bit-equal to fresh evaluation
+(within a minute on usual machines), and how many tokens it evaluates per second (ten seconds; `mode=plan`
+uses it).
+Files at hand are compared with their pinned SHA-256 (read once, then remembered by size and time).
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = console()
     out.print(table)
     bad = [one for one in findings if one.ok is False]
-    out.print(f"\n{len(bad)} problems" if bad else "\nno problem found")
+    out.print(f"\n{len(bad)} problem{'s' if len(bad) > 1 else ''}" if bad else "\nno problem found")
     return 1 if bad else 0
 
 

@@ -4,7 +4,8 @@ The record against its digest, in the file and in the store; the prompts and the
 cell run once, after the registration; every log, table, score and metric against what the log gives. Says for
 each cell whether its clean set and its successes equal those of earlier runs outside the registration.
 
-Exit code: 0 everything is as frozen, 1 something is not (named), 2 there is no such registration.
+Exit code: 0 everything is as frozen or a declared deviation, 1 something is neither (named), 2 there is no
+such registration.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from qfr.front.show import console
 from qfr.front.verifying import Verification, verify
 from qfr.registration.findings import Verdict
 
-_STYLES = {Verdict.good: "green", Verdict.note: "yellow", Verdict.problem: "bold red"}
+_STYLES = {
+    Verdict.good: "green",
+    Verdict.note: "yellow",
+    Verdict.declared: "yellow",
+    Verdict.problem: "bold red",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +59,7 @@ def show(found: Verification, out: Console) -> None:
         out.print(head, markup=False, style="bold", soft_wrap=True)
     for one in found.findings:
         line = (
-            f"[{_STYLES[one.verdict]}]{one.verdict:<7}[/] {escape(one.subject)}: {escape(_plain(one.text))}"
+            f"[{_STYLES[one.verdict]}]{one.verdict:<8}[/] {escape(one.subject)}: {escape(_plain(one.text))}"
         )
         out.print(line, soft_wrap=True)
     if found.against:
@@ -61,6 +67,11 @@ def show(found: Verification, out: Console) -> None:
     count = len(found.problems)
     if count:
         out.print(f"NOT verified: {count} problem{'' if count == 1 else 's'}.", style="bold red")
+        return
+    deviations = sum(one.verdict is Verdict.declared for one in found.findings)
+    if deviations:
+        many = f"{deviations} declared deviation{'' if deviations == 1 else 's'}"
+        out.print(f"Verified, with {many}: all else is as frozen.", style="bold yellow")
     else:
         out.print("Verified: everything is as frozen.", style="bold green")
 

@@ -93,7 +93,7 @@ class Client:
         data = found.get("data") if isinstance(found, dict) else None
         if not isinstance(data, list):
             raise EngineError(
-                "its answer to /models is no list of models",
+                "its answer to /models is not a list of models",
                 where=self._where,
                 hint="does the address end in /v1, and is it an OpenAI-compatible server?",
             )

@@ -164,12 +164,12 @@ def _unreadable(argument: str, following: Sequence[str]) -> ConfigError:
         )
     if not key or not equals or (not value and following and "=" not in following[0]):
         return ConfigError(
-            f"{argument!r} is no override",
+            f"{argument!r} is not an override",
             hint="write KEY=VALUE without blanks around '='; a value with blanks needs both quotes: "
             + quote_override("KEY", "a value"),
         )
     if key.startswith("-"):
-        return ConfigError(f"{argument!r} is no option", hint="`--help` lists the options")
+        return ConfigError(f"{argument!r} is not an option", hint="`--help` lists the options")
     value = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
     return ConfigError(
         f"the override {argument!r} cannot be read",

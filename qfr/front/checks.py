@@ -101,7 +101,7 @@ def _check_engine(cell: CellConfig) -> None:
     for preset, skill in engine.skill.items():
         if not 0 <= skill <= 1:
             raise ConfigError(
-                f"engine.skill.{preset}={skill} is no probability", hint="use a number from 0 to 1"
+                f"engine.skill.{preset}={skill} is not a probability", hint="use a number from 0 to 1"
             )
     if engine.kind is EngineKind.openai:
         if engine.streams > 1:
@@ -126,7 +126,7 @@ def _check_engine(cell: CellConfig) -> None:
         return
     if cell.quant.preset in SERVED_BITS and engine.kind is EngineKind.llama_cpp:
         raise ConfigError(
-            f"quant.preset={cell.quant.preset} is no preset of llama.cpp",
+            f"quant.preset={cell.quant.preset} is not a preset of llama.cpp",
             hint="servers run it: engine=openai engine.server.base_url=…; llama.cpp knows "
             + ", ".join(PRESET_BITS),
         )

@@ -104,7 +104,7 @@ def require_imatrix(cell: CellConfig) -> None:
     """
     if cell.quant.imatrix is not None and not Path(cell.quant.imatrix).expanduser().is_file():
         raise ModelFileError(
-            f"quant.imatrix={cell.quant.imatrix!r} is no file",
+            f"quant.imatrix={cell.quant.imatrix!r} is not a file",
             hint="give the path of an importance matrix, or null",
         )
 

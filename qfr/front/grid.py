@@ -154,7 +154,7 @@ def _exclude(
         if not names or choice not in names:
             known = names or sorted(points[0].choices)
             raise ConfigError(
-                f"exclude names {group}={choice}, which is no choice of a group"
+                f"exclude names {group}={choice}, which is not a choice of a group"
                 + did_you_mean(choice if names else group, known),
                 where="exclude",
                 hint=("choices: " if names else "groups: ") + ", ".join(known),

@@ -32,7 +32,7 @@ def compose_cell(*overrides: str) -> CellConfig:
         names = sorted(path.stem for path in folder.glob("*.yaml"))
         if names and choice not in names:
             raise ConfigError(
-                f"{group}={choice} is no choice" + did_you_mean(choice, names),
+                f"{group}={choice} is not a choice" + did_you_mean(choice, names),
                 hint="one of " + ", ".join(names),
             )
     GlobalHydra.instance().clear()

@@ -19,6 +19,7 @@ from qfr.registration.differences import (
     code_differences,
     deviation_text,
     file_difference,
+    in_words,
     nearest,
     read_deviation,
     settings_differences,
@@ -71,7 +72,8 @@ class Under:
         end = (
             "as frozen"
             if told is None
-            else f"DEVIATES ({told.reason}): " + "; ".join(map(str, told.differences))
+            else f"DEVIATES ({told.reason}): "
+            + "; ".join(in_words(one, record.cells) for one in told.differences)
         )
         return f"registration {self.id} ({record.label}, {record.registered}): {end}"
 
@@ -269,7 +271,11 @@ def _allow(found: Found, cells: Sequence[tuple[str, Sequence[Difference]]], reas
     differing = [(name, keys) for name, keys in cells if keys]
     if not differing or reason is not None:
         return
-    lines = [f"  {name}: " + "; ".join(map(str, keys[:_MOST])) for name, keys in differing[:_MOST]]
+    frozen = found.record.cells
+    lines = [
+        f"  {name}: " + "; ".join(in_words(one, frozen) for one in keys[:_MOST])
+        for name, keys in differing[:_MOST]
+    ]
     lines += [f"  … and {len(differing) - _MOST} more"] if len(differing) > _MOST else []
     raise RegistrationError(
         f"this is not what {found.id} froze:\n" + "\n".join(lines),

@@ -12,8 +12,8 @@ from qfr.errors import RegistrationError
 from qfr.facts import CellFacts
 from qfr.identity import cell_id, id_of_design
 from qfr.records import FaultKind, Policy
-from qfr.registration.differences import compared, file_difference, read_deviation
-from qfr.registration.findings import Finding, RanCell, good, note, problem
+from qfr.registration.differences import compared, file_difference, in_words, read_deviation
+from qfr.registration.findings import Finding, RanCell, declared, good, note, problem
 from qfr.registration.reading import read_record
 from qfr.registration.record import FrozenCell, Record, digest_of
 
@@ -135,10 +135,10 @@ def check_presence(record: Record, runs: Sequence[RanCell]) -> tuple[Finding, ..
             unfinished = [run for run in runs if run.facts.design_id == cell.design_id]
             state = f"unfinished ({unfinished[0].status})" if unfinished else "missing: never run"
             findings.append(problem(cell.name, f"{state} under this registration"))
-    planned = {cell.design_id for cell in record.cells}
-    findings += [_unplanned(run, record) for run in runs if run.facts.design_id not in planned]
     if not findings:
         findings.append(good("cells", f"all {len(record.cells)} planned cells are there, each once"))
+    planned = {cell.design_id for cell in record.cells}
+    findings += [_unplanned(run, record) for run in runs if run.facts.design_id not in planned]
     return tuple(findings)
 
 
@@ -147,8 +147,8 @@ def _unplanned(run: RanCell, record: Record) -> Finding:
     told = read_deviation(run.facts.deviation)
     if told is None:
         return problem(subject, "carries the registration and is no planned cell")
-    keys = "; ".join(str(one.shortened) for one in told.differences[:_SHOWN])
-    return note(subject, f"deviates, as declared: {told.reason} ({keys})")
+    keys = "; ".join(in_words(one.shortened, record.cells) for one in told.differences[:_SHOWN])
+    return declared(subject, f"deviates, as declared: {told.reason} ({keys})")
 
 
 def check_run(record: Record, cell: FrozenCell, run: RanCell) -> tuple[Finding, ...]:
@@ -172,7 +172,7 @@ def check_run(record: Record, cell: FrozenCell, run: RanCell) -> tuple[Finding, 
         if data is not None and sha256_hex(data) != cell.design[key]:
             findings.append(problem(subject, f"{name} is not the frozen one"))
     told = read_deviation(facts.deviation)
-    say = problem if told is None else note
+    say = problem if told is None else declared
     reason = "" if told is None else f" (declared: {told.reason})"
     findings += [say(subject, text + reason) for text in _unlike(record, facts)]
     return tuple(findings)

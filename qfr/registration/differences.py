@@ -54,6 +54,8 @@ def flat(design: Mapping[str, object]) -> dict[str, str]:
 
 _NAMES = {"model.preset": "quant.preset", "model.imatrix": "quant.imatrix"}
 _NONE = "nothing"
+# Keys of which a grid holds several values.
+_CHOICES = ("quant.preset", "model.name", "fault.kind")
 
 
 def compared(found: Mapping[str, str], frozen: Mapping[str, str]) -> tuple[Difference, ...]:
@@ -70,6 +72,14 @@ def nearest(design: Mapping[str, object], cells: Iterable[FrozenCell]) -> Neares
     mine = flat(design)
     found = [Nearest(cell, compared(mine, flat(cell.design))) for cell in cells]
     return min(found, key=lambda one: len(one.differences))
+
+
+def in_words(difference: Difference, cells: Iterable[FrozenCell]) -> str:
+    """A difference; a choice that no frozen cell has lies outside the grid, and is no change of one in it."""
+    frozen = sorted({value for cell in cells if (value := flat(cell.design).get(difference.key)) is not None})
+    if difference.key in _CHOICES and frozen and difference.found not in frozen:
+        return f"{difference.key}: {difference.found} is outside the frozen grid ({', '.join(frozen)})"
+    return str(difference)
 
 
 def code_differences(found: Mapping[str, str], frozen: FrozenCode) -> tuple[Difference, ...]:

@@ -15,6 +15,8 @@ class Verdict(StrEnum):
     good = "ok"
     note = "note"
     # Worth knowing; the verification does not fail.
+    declared = "declared"
+    # Not as it was frozen, with a reason that stands with the run.
     problem = "PROBLEM"
 
 
@@ -78,6 +80,11 @@ def good(subject: str, text: str) -> Finding:
 def note(subject: str, text: str) -> Finding:
     """Something a reader should know."""
     return Finding(Verdict.note, subject, text)
+
+
+def declared(subject: str, text: str) -> Finding:
+    """Something is not as it was frozen, and the run says why."""
+    return Finding(Verdict.declared, subject, text)
 
 
 def problem(subject: str, text: str) -> Finding:

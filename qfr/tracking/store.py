@@ -210,6 +210,13 @@ def _first_line(text: str, uri: str) -> str:
 def _hint(error: MlflowException) -> str | None:
     if error.error_code == "TEMPORARILY_UNAVAILABLE":
         return "is the disk full or the database locked by another program? Nothing played is lost: run again"
+    if "Invalid Host header" in str(error):
+        return (
+            "start the server with the name and port of tracking.uri among those that it answers to: "
+            "mlflow server … --allowed-hosts 'HOST:PORT,localhost:*'"
+        )
+    if error.error_code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return "give the server's user and password in MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
     if "API request" in str(error):
         return "is the MLflow server still up? Nothing played is lost: run the same command again"
     return None
