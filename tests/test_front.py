@@ -56,7 +56,9 @@ class Stub:
             raise self.fails
         return f"outcome {len(self.jobs)}"
 
-    def close_sweep(self, sweep: str, cells: Sequence[CellConfig], outcomes: Sequence[object]) -> int:
+    def close_sweep(
+        self, sweep: str, cells: Sequence[CellConfig], outcomes: Sequence[object], *, broken: bool
+    ) -> int:
         self.closed.append((sweep, cells, outcomes))
         return self.exit_code
 
