@@ -13,8 +13,10 @@ import yaml
 from qfr.cli import main
 from qfr.facts import CellFacts
 from qfr.front.places import conf_folder
+from qfr.tracking.reader import read_cells
 from qfr.tracking.store import Store
 from qfr.tracking.sweep import PlannedCell, open_sweep
+from qfr.tracking.sweep_runs import UsedRun, settle_runs
 from qfr.tracking.writer import RunHandle, start_cell
 from tests.builders import build_cell_episodes, make_facts, make_suite
 from tests.tracked import cell, log_cell
@@ -186,6 +188,9 @@ def test_runs_sweeps_and_several_prompts(store: Store, call: Call) -> None:
     planned = [PlannedCell(design, "llama q4_k_m P0 et"), PlannedCell("d-0", "llama q2_k P0 et")]
     open_sweep(store, "s-1", name="one", tags={}, planned=planned[:1])
     open_sweep(store, "s-2", name="two", tags={}, planned=planned)
+    used = [one for one in read_cells(store).cells if one.facts.design_id == design]
+    for name in ("s-1", "s-2"):
+        settle_runs(store, name, [UsedRun(design, one.facts.cell_id, one.run_id) for one in used])
     assert compare(call, "s-1", "--prompt", "P0")[0] == 0
     code, said, _ = compare(call, "s-2", "--prompt", "P0")
     assert (code, "llama q2_k P0 et: planned and never begun" in said) == (3, True)

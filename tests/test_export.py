@@ -55,7 +55,7 @@ CONFIG = {
 
 def known(facts: CellFacts) -> CellFacts:
     """The facts as a machine with a name and folders gives them."""
-    return dataclasses.replace(facts, host="labbox-17", config=canonical(CONFIG))
+    return dataclasses.replace(facts, host="labbox-17", config=canonical(CONFIG), sweep=SWEEP)
 
 
 def log_sweep(store: Store, *, failed: bool = True) -> None:

@@ -11,6 +11,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,11 +24,13 @@ import pytest
 from qfr.cli import main
 from qfr.front import job
 from qfr.tracking.reader import read_cells
+from qfr.tracking.search import search
 from qfr.tracking.store import open_store
 from tests.chat_server import Odd, Reply, completion, odd_server
 from tests.registering import quiet_logging
 from tests.tiny_models import TinyModel, write_model
 
+ROOT = Path(__file__).resolve().parent.parent
 TINY = TinyModel(context=4096)
 SMALL = (
     *("model=local", 'model.path="m.gguf"', "quant=f16", "prompt=P0", "fault=et", "suite.gate=none"),
@@ -181,3 +185,26 @@ def test_a_run_deleted_under_the_sweep_is_missed(capfd: pytest.CaptureFixture[st
     fault = next(cell for cell in read_cells(store).cells if cell.facts.fault == "et")
     store.client.delete_run(fault.run_id)
     assert [one.design_id for one in read_cells(store, sweep=sweep).missing] == [fault.facts.design_id]
+
+
+def test_a_reader_that_goes_does_not_end_the_sweep(tmp_path: Path) -> None:
+    """`python run.py … | head -0`: the sweep ends as it would, with its report, and without noise."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = ("model=scripted", "suite=orders6", "prompt=P0", "quant=q4_k_m,q8_0", "fault=et")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run.py"), *command],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(theirs)
+    assert done.returncode == 0, done.stderr
+    assert "Time:" in done.stderr
+    assert "Broken" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    store = open_store(None, tmp_path / "mlruns", "qfr")
+    (sweep,) = search(store, "tags.`qfr.kind` = 'sweep'")
+    assert sweep.info.status == "FINISHED"
+    assert (tmp_path / "mlruns/artifacts/qfr" / sweep.info.run_id / "artifacts/report/report.html").is_file()

@@ -24,7 +24,7 @@ from qfr.report.notices import notices
 from qfr.report.outcomes import MEANINGS, outcome_maps
 from qfr.report.page import page_of, render_page
 from qfr.report.published import published
-from qfr.report.ranking import good_enough, rankings, told_rank
+from qfr.report.ranking import rankings
 from qfr.report.replication import replication
 from qfr.report.tables import contrast_frame
 from qfr.report.tidy import diagnostics_frame, further_frame
@@ -55,26 +55,29 @@ def golden() -> Report:
 # --- ranking ----------------------------------------------------------------------------------------------
 
 
-def test_presets_are_ranked_against_the_highest_one(golden: Report) -> None:
+def test_presets_are_judged_prompt_by_prompt(golden: Report) -> None:
     llama, qwen = rankings(golden)
     assert (llama.title, qwen.title) == ("Llama", "Qwen")
     assert [row[0].text for row in llama.table.rows] == ["1. Q8_0", "2. Q4_K_M"]
     assert llama.table.rows[0][2].text == "the yardstick"
-    assert llama.table.rows[1][2].text.startswith("worse than Q8_0")
-    assert "Q4_K_M does worse" in llama.advice
+    assert "P0: worse by more than 5 points" in llama.table.rows[1][2].text
+    # Qwen's prompts point both ways: nothing is named over all of them, and the prompt's own effect is said.
+    assert qwen.advice.startswith("No preset is shown to be not worse than Q8_0 by more than 5 points under")
+    assert "P3: Q4_K_M" in qwen.advice
+    assert "The prompt alone moves" in qwen.more[0]
 
 
-def test_an_equal_preset_is_equivalent_only_with_enough_tasks_that_vary() -> None:
+def test_an_equal_preset_is_equivalent_only_with_enough_tasks() -> None:
     one: list[int | None] = [2, 1] * 5 + [3, 2] * 5
     other: list[int | None] = [2, 1] * 5 + [3, 2] * 4 + [2, 2]
     report = build_report(cells_of({("Q8_0", "P0"): one, ("Q4_K_M", "P0"): other}))
-    (rank,) = [r for r in report.ranks if r.policy == "tolerant"]
-    assert rank.difference.value == pytest.approx(-1 / 60)
-    # One task of twenty differs: no interval can be trusted, so nothing is claimed.
-    assert not good_enough(rank)
-    assert "not distinguishable from Q8_0 with 20 tasks" in told_rank(rank)
+    (ranks,) = [r for r in report.ranks if r.policy == "tolerant"]
+    # One task of twenty differs: that settles nothing within five points.
+    assert [there.label for row in ranks.presets for there in row.prompts] == ["the yardstick", "not settled"]
     same = build_report(cells_of({("Q8_0", "P0"): one, ("Q4_K_M", "P0"): one}))
-    assert "which proves no equality" in told_rank(same.ranks[0])
+    full = next(c for c in same.contrasts if c.target == "full" and c.family is None)
+    assert full.verdict is not None
+    assert "which by itself shows no equality" in full.verdict.reason
 
 
 def test_a_wide_margin_makes_a_preset_good_enough() -> None:
@@ -82,19 +85,19 @@ def test_a_wide_margin_makes_a_preset_good_enough() -> None:
     other: list[int | None] = [1, 2, 1, 2, 0] * 2 + [2, 3, 1, 1, 2] * 2
     cells = cells_of({("Q8_0", "P0"): one, ("Q4_K_M", "P0"): other})
     wide = build_report(cells, ReportOptions(margin=60.0))
-    assert told_rank(wide.ranks[0]) == "equivalent to Q8_0 within 60 points"
-    assert "Smallest preset shown to be not worse than Q8_0 by more than 60 points: Q4_K_M" in (
-        rankings(wide)[0].advice
+    assert rankings(wide)[0].advice == (
+        "Use Q4_K_M (4,920 MB): shown to be not worse than Q8_0 by more than 60 points under P0 "
+        "(equivalent within 60 points)."
     )
     assert "equivalent within 60 points" in render_page(wide)
     narrow = build_report(cells, ReportOptions(margin=1.0))
-    assert rankings(narrow)[0].advice.startswith("No preset below Q8_0 is shown to be not worse")
+    assert rankings(narrow)[0].advice.startswith("No preset is shown to be as good as Q8_0 within 1 points")
     full = next(c for c in wide.contrasts if c.target == "full" and c.family is None)
     assert full.equivalent
     assert full.equivalence_low is not None
-    assert full.low is not None
-    # The 90 % interval lies inside the 95 % one.
-    assert full.equivalence_low >= full.low
+    assert full.verdict is not None
+    assert full.verdict.equivalence_high is not None
+    assert full.equivalence_low == pytest.approx(-100 * full.verdict.equivalence_high)
 
 
 def test_costs_stand_beside_the_presets() -> None:
@@ -420,9 +423,9 @@ def test_titles_lose_what_they_share() -> None:
 def test_the_long_tables_agree_with_the_page(golden: Report) -> None:
     frame = further_frame(golden)
     assert set(frame["kind"]) == {"rank", "interaction", "simultaneous"}
-    row = frame.query("kind == 'rank' and model == 'Llama' and policy == 'tolerant'")
-    (rank,) = [r for r in golden.ranks if r.key.model == "Llama" and r.policy == "tolerant"]
-    assert row["value"].item() == pytest.approx(100 * (rank.difference.value or 0.0))
-    assert row["unit"].item() == "points"
+    rows = frame.query("kind == 'rank' and model == 'Llama' and policy == 'tolerant'")
+    (ranks,) = [r for r in golden.ranks if r.key.model == "Llama" and r.policy == "tolerant"]
+    assert rows["value"].tolist() == pytest.approx([one.full.value for one in ranks.presets])
+    assert set(rows["unit"]) == {"rate"}
     assert diagnostics_frame(golden).empty
     assert list(diagnostics_frame(golden)) == list(frame)

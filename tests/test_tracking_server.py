@@ -22,6 +22,7 @@ from qfr.tracking.reader import read_cells
 from qfr.tracking.search import finished_designs
 from qfr.tracking.store import open_store
 from qfr.tracking.sweep import PlannedCell, open_sweep
+from qfr.tracking.sweep_runs import UsedRun, settle_again
 from qfr.tracking.writer import finish_cell, start_cell
 from tests.tracked import BUILT, CLEAN, FAULT, cell, log_cell
 
@@ -76,6 +77,7 @@ def test_everything_over_a_real_server(server: str, tmp_path: Path, monkeypatch:
     assert again.run_id == interrupted.run_id
     finish_cell(store, again, cell(FAULT, BUILT.faulted))
     finish_cell(store, again, cell(FAULT, BUILT.faulted))
+    settle_again(store, store.root, "s-1", [UsedRun(FAULT.design_id, FAULT.cell_id, again.run_id)])
     reading = read_cells(store, sweep="s-1")
     (read,) = reading.cells
     assert read.facts == FAULT

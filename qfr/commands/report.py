@@ -24,7 +24,7 @@ from qfr.commands.common import (
     not_negative,
     points,
 )
-from qfr.errors import TableError, UserError
+from qfr.errors import TableError, TrackingError, UserError
 from qfr.front.reporting import ReportRequest, report_sweep
 from qfr.front.show import console
 from qfr.records import Policy
@@ -89,6 +89,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the report."""
     store = existing_store(arguments)
+    if store.read_only and arguments.out is None:
+        raise TrackingError(
+            "the store is read-only: the report has no place in it",
+            where=store.shown,
+            hint="say where: --out FOLDER",
+        )
     request = ReportRequest(
         sweep=arguments.sweep,
         experiments=experiments(arguments),

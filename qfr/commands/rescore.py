@@ -12,7 +12,7 @@ import re
 from rich.table import Table
 
 from qfr.commands.common import add_store, existing_store, experiments, positive
-from qfr.errors import ConfigError
+from qfr.errors import ConfigError, TrackingError
 from qfr.front.show import console
 from qfr.records import FaultKind, Policy
 from qfr.scoring import SCORER_VERSION
@@ -46,6 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"--policy-version {version!r} is no plain name", hint="letters, digits, '-', '.', '_'"
         )
     store = existing_store(arguments)
+    if store.read_only:
+        raise TrackingError(
+            "the store is read-only: no scores can be added", where=store.shown, hint="rescore a copy of it"
+        )
     reading = read_cells(
         store, experiments=experiments(arguments), condition=arguments.filter, sweep=arguments.sweep
     )

@@ -97,7 +97,7 @@ def side(store: Store, reading: Reading, name: str, arguments: argparse.Namespac
         finished, unfinished = of_it.cells, of_it.unfinished
         begun = {cell.facts.design_id for cell in unfinished}
         planned = tuple(
-            f"{one.name}: planned and never finished" for one in of_it.missing if one.design_id not in begun
+            f"{one.name}: planned and never begun" for one in of_it.missing if one.design_id not in begun
         )
     elif re.fullmatch(r"[0-9a-f]{6,32}|c-[0-9a-f]{16}", name):
         finished, unfinished = of_run(finished, name), of_run(unfinished, name)

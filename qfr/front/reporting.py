@@ -167,7 +167,7 @@ def report_sweep(store: Store, request: ReportRequest, out: Console) -> ReportFi
     if request.images is not None:
         written = write_images(page_of(report), request.out / "images", request.images)
         notes.print(f"{len(written)} images: {request.out / 'images'}", markup=False, soft_wrap=True)
-    if request.sweep is not None:
+    if request.sweep is not None and not store.read_only:
         run_id = find_sweep(store, request.sweep).info.run_id
         log_report(store, run_id, files.by_name(), metrics(report))
     notes.print(f"\nReport: {files.page.resolve()}", markup=False, soft_wrap=True)

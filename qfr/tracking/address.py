@@ -8,7 +8,7 @@ import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from qfr.errors import StoreAway, TrackingError, did_you_mean
 from qfr.tracking import database
@@ -33,6 +33,11 @@ def checked(uri: str | None, root: Path, experiment: str) -> tuple[Path, str]:
         raise TrackingError(
             f"tracking.experiment={experiment!r} is no plain name",
             hint="start with a letter or digit; then letters, digits, blanks, '_', '-', '.', '+'",
+        )
+    if str(root).startswith("file:"):
+        raise TrackingError(
+            f"tracking.root={str(root)!r} is an address, not a folder",
+            hint="give the folder: tracking.root=" + unquote(str(root).removeprefix("file:")),
         )
     root = root.expanduser().absolute()
     if uri is None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -92,8 +95,51 @@ def prepare(uri: str, artifacts: Path) -> None:
         ) from None
 
 
-def check(uri: str) -> None:
-    """See that the file is an MLflow database of this MLflow's schema.
+def writable(uri: str) -> bool:
+    """This user may change the database: SQLite writes beside it too."""
+    path = path_of(uri)
+    return os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
+
+
+def snapshot(uri: str) -> str:
+    """A copy of a database that may not be written, with what stands in its write-ahead log; its URI.
+
+    SQLite cannot open such a log where it may not write, and MLflow writes as it opens a database. The copy
+    goes with the process.
+
+    Raises
+    ------
+    TrackingError
+        The database cannot be read, or is not one of MLflow.
+    """
+    path = path_of(uri)
+    folder = Path(tempfile.mkdtemp(prefix="qfr-store-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    copy = folder / "mlflow.db"
+    try:
+        try:
+            with (
+                closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=20)) as source,
+                closing(sqlite3.connect(copy)) as target,
+            ):
+                source.backup(target)
+        except sqlite3.Error:
+            copy.unlink(missing_ok=True)
+            for tail in ("", "-wal"):
+                if (file := path.with_name(path.name + tail)).exists():
+                    shutil.copyfile(file, folder / f"mlflow.db{tail}")
+    except OSError as error:
+        raise TrackingError(
+            f"the database cannot be read ({error.strerror or error})",
+            where=str(path),
+            hint="mend its permissions, or choose another tracking.root (--root)",
+        ) from None
+    check(uri_of(copy), where=path)
+    return uri_of(copy)
+
+
+def check(uri: str, where: Path | None = None) -> None:
+    """See that the file is an MLflow database of this MLflow's schema; errors name it, or `where`.
 
     Raises
     ------
@@ -102,11 +148,13 @@ def check(uri: str) -> None:
     """
     path = path_of(uri)
     if path.is_dir():
-        raise TrackingError("a folder stands where the database belongs", where=str(path), hint="rename it")
+        raise TrackingError(
+            "a folder stands where the database belongs", where=str(where or path), hint="rename it"
+        )
     if not os.access(path, os.R_OK | os.W_OK):
         raise TrackingError(
             "this user may not read and write the database",
-            where=str(path),
+            where=str(where or path),
             hint="mend its permissions, or choose another tracking.root (--root)",
         )
     try:
@@ -122,16 +170,16 @@ def check(uri: str) -> None:
     except sqlite3.Error as error:
         raise TrackingError(
             f"the database is damaged or unreadable ({error})",
-            where=str(path),
+            where=str(where or path),
             hint="restore a backup, or move it away and run again (played episodes are in the journals)",
         ) from None
     if not rows or "experiments" not in tables:
         raise TrackingError(
             "this SQLite file is no MLflow database",
-            where=str(path),
+            where=str(where or path),
             hint="choose another tracking.uri or root",
         )
-    _check_revision(str(rows[0][0]), path)
+    _check_revision(str(rows[0][0]), where or path)
 
 
 def _check_revision(revision: str, path: Path) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import filelock
@@ -21,7 +22,7 @@ from mlflow.entities import Experiment
 from mlflow.exceptions import MlflowException
 
 from qfr.errors import StoreAway, TrackingError
-from qfr.tracking import address, database
+from qfr.tracking import address, database, moved
 from qfr.tracking.environment import redact, settle
 from qfr.tracking.outage import may_pass
 
@@ -45,6 +46,8 @@ class Store:
     # URI below which new runs put their artifacts.
     is_sqlite: bool
     client: MlflowClient = field(repr=False, compare=False)
+    read_only: bool = False
+    # Nothing can be logged: the database may not be written, and `tracking_uri` is a copy of it.
 
     @property
     def is_http(self) -> bool:
@@ -82,6 +85,7 @@ def open_store(uri: str | None, root: Path, experiment: str) -> Store:
     with hold_lock(root, "store"):
         if uri.startswith("sqlite:"):
             database.prepare(uri, root / "artifacts")
+            _follow(uri, root)
         with guard(redact(uri, uri), uri):
             client = MlflowClient(uri)
             found = client.get_experiment_by_name(experiment)
@@ -106,6 +110,8 @@ def _create(client: MlflowClient, experiment: str, location: str | None) -> Expe
 def peek_store(uri: str | None, root: Path, experiment: str) -> Store | None:
     """Open the store only if it is there already; creates nothing. None when there is no such experiment.
 
+    One that may not be written is read through a copy of its database.
+
     Raises
     ------
     TrackingError
@@ -117,12 +123,35 @@ def peek_store(uri: str | None, root: Path, experiment: str) -> Store | None:
     if uri.startswith("sqlite:"):
         if not database.exists(uri):
             return None
+        if not database.writable(uri):
+            return _read_only(uri, root, experiment)
         database.check(uri)
+        if moved.stands_elsewhere(database.path_of(uri), root):
+            with hold_lock(root, "store"):
+                _follow(uri, root)
     address.probe(uri)
     with guard(redact(uri, uri), uri):
         client = MlflowClient(uri)
         found = client.get_experiment_by_name(experiment)
     return None if found is None else _store(uri, root, client, found)
+
+
+def _read_only(uri: str, root: Path, experiment: str) -> Store | None:
+    copy = database.snapshot(uri)
+    moved.follow(database.path_of(copy), root, copy=False, stands=database.path_of(uri).parent)
+    with guard(uri, uri):
+        client = MlflowClient(copy)
+        found = client.get_experiment_by_name(experiment)
+    if found is None:
+        return None
+    return replace(_store(copy, root, client, found), shown=uri, read_only=True)
+
+
+def _follow(uri: str, root: Path) -> None:
+    """Let a moved or copied store's locations follow its root, and say so. The caller holds its lock."""
+    path = database.path_of(uri)
+    if moved.stands_elsewhere(path, root) and (line := moved.follow(path, root, copy=True)):
+        print(line, file=sys.stderr)
 
 
 def ui_command(store: Store) -> str:
