@@ -71,18 +71,19 @@ def terminal(report: Report, width: int = 140) -> str:
 def test_the_answer_says_who_is_ahead_and_where_the_sign_turns(golden: Report) -> None:
     llama, qwen = answers(golden)
     assert (llama.title, qwen.title) == ("Llama", "Qwen")
-    assert llama.lines[0].text == "Q8_0 is ahead of Q4_K_M under P0 and P4 (full pipeline)."
-    assert "P0 +27.5 [12.5, 44.2]" in llama.lines[0].detail
+    assert llama.lines[0].text == (
+        "Q4_K_M against Q8_0: worse under P0; not settled under P4 (full pipeline)."
+    )
+    # The interval that words rest on: the Bayesian bootstrap with half an imagined task at each end.
+    assert "P0 +27.5 [9.0, 44.1]" in llama.lines[0].detail
     assert qwen.lines[0].text == (
-        "Q8_0 is ahead of Q4_K_M under P0 and P4; Q4_K_M is ahead of Q8_0 under P3 (full pipeline)."
+        "Q4_K_M against Q8_0: worse under P0; better under P3; not settled under P4 (full pipeline)."
     )
-    # Llama/P4: -17.5 on the own clean sets, +28.3 in the full pipeline (Hu 2026, table 4).
-    assert llama.flag == "The sign turns with the target."
-    assert llama.flags == (
-        "Q8_0 − Q4_K_M under P4: own clean sets −17.5 [−29.8, −7.0], full pipeline +28.3 [6.7, 48.3].",
-    )
+    # Llama/P4: -17.5 on the own clean sets, +28.3 in the full pipeline (Hu 2026, table 4). By the gate's rule
+    # neither is settled by so few tasks, so no turned sign is claimed.
+    assert (llama.flag, llama.flags) == ("", ())
     assert qwen.flag == "The sign turns with the prompt."
-    assert any("full pipeline: P0 +33.3 [11.7, 56.7], P3 −28.3" in flag for flag in qwen.flags)
+    assert any("full pipeline: P0 +33.3 [8.8, 54.9], P3 −28.3" in flag for flag in qwen.flags)
 
 
 def test_strict_scoring_can_turn_the_sign() -> None:
@@ -101,7 +102,7 @@ def test_overview_counts_and_says_when_nothing_is_estimable(golden: Report) -> N
     assert "0 of 40 clean passes were certified, so no fault was injected anywhere" in lines[0]
     assert lines[1] == "Clean episodes: 40 submitted an answer."
     (answer,) = answers(report)
-    assert "no usable interval" in answer.lines[0].text.lower()
+    assert answer.lines[0].text == "Q4_K_M against Q8_0: not comparable under P0 (full pipeline)."
     assert "Not estimable" in answer.lines[-1].text
     assert "empty matched set" in answer.lines[-1].text
     for text in (terminal(report), render_page(report)):
@@ -116,7 +117,7 @@ def test_a_cell_without_certified_tasks_stands_beside_others() -> None:
     assert json.loads(own.spec)["layout"]["annotations"][0]["text"] == "not estimable"
     assert "annotations" not in json.loads(full.spec)["layout"]
     assert "no certified task with a delivered fault at Q4_K_M" in page
-    assert "Q8_0 is ahead of Q4_K_M under P0 (full pipeline)." in page
+    assert "Q4_K_M against Q8_0: worse by more than 5 points under P0 (full pipeline)." in page
 
 
 def test_no_cells_and_one_level_are_reports_too(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,6 +18,7 @@ from qfr.analysis.decision_cells import match, tables_of
 from qfr.analysis.decision_files import Gate, to_junit, to_markdown
 from qfr.analysis.decisions import Decision, Direction, Outcome, Rule, decide
 from qfr.analysis.frames import join
+from qfr.analysis.pairing import together
 from qfr.analysis.ranking import rank
 from qfr.analysis.tablefile import read_table
 from qfr.analysis.targets import Target
@@ -71,8 +73,15 @@ def gate_of(cells: list[Logged], pair: tuple[str, str], margin: float) -> Gate:
         for quant in pair
     ]
     found = match(*sides)
-    rule = Rule(Target.full, margin / 100).shared(len(found.pairs))
-    decided = tuple(decide(one.baseline, one.candidate, rule, one.remarks) for one in found.pairs)
+    counts = Counter(together(one.baseline, one.candidate) for one in found.pairs)
+    rules = [
+        Rule(Target.full, margin / 100).shared(counts[together(one.baseline, one.candidate)])
+        for one in found.pairs
+    ]
+    decided = tuple(
+        decide(one.baseline, one.candidate, rule, one.remarks)
+        for one, rule in zip(found.pairs, rules, strict=True)
+    )
     return Gate("gate", decided, found.apart)
 
 

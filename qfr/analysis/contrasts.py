@@ -28,6 +28,7 @@ Read a table of published per-task successes and contrast its presets::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -41,7 +42,7 @@ from qfr.analysis.decomposition import (
     ungated_bounds,
 )
 from qfr.analysis.levels import Axis
-from qfr.analysis.pairing import Pair, across_builds, cells_of, comparisons, owned, pairs, tables_in_groups
+from qfr.analysis.pairing import Pair, across_builds, cells_of, owned, pairs, tables_in_groups, together
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
@@ -104,7 +105,7 @@ def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) 
     more = across_builds(given, chosen.vary) if chosen.across_builds else ()
     every = (*pairs(given, chosen.vary, chosen.order), *more)
     # One of them suffices to say "worse": they share the chance of saying it wrongly, as in the gate.
-    together = comparisons(every)
+    counts = Counter(together(pair.a, pair.b) for pair in every)
     return tuple(
         contrast
         for pair in every
@@ -112,7 +113,7 @@ def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) 
             pair,
             chosen,
             s_star(pair, given, chosen.vary),
-            together[pair.levels],
+            counts[together(pair.a, pair.b)],
         )
     )
 
@@ -138,7 +139,7 @@ def s_star(pair: Pair, tables: Iterable[TaskTable], vary: str) -> tuple[TaskTabl
 
 
 def contrast_pair(
-    pair: Pair, options: Options, members: tuple[TaskTable, ...], together: int = 1
+    pair: Pair, options: Options, members: tuple[TaskTable, ...], comparisons: int = 1
 ) -> tuple[Contrast, ...]:
     """Contrast one pair for every target and family.
 
@@ -148,8 +149,8 @@ def contrast_pair(
     options : Options
     members : tuple of TaskTable
         The cells whose certified tasks are S*.
-    together : int
-        Of these two levels, under how many prompts and settings: they share the chance of a wrong "worse".
+    comparisons : int
+        Of these two levels, under how many prompts: they share the chance of a wrong "worse".
     """
     none = np.zeros(pair.a.n_tasks, dtype=np.bool_)
     shared = shared_tasks(members) if members else none
@@ -167,7 +168,7 @@ def contrast_pair(
         for family in families
         if family is None or target is not Target.s_star
     ]
-    rule = Rule(margin=options.margin / POINTS).shared(together)
+    rule = Rule(margin=options.margin / POINTS).shared(comparisons)
     return tuple(_contrast(pair, stratum, options, rule) for stratum in strata)
 
 

@@ -8,8 +8,8 @@ all agree; no bootstrap interval decides.
 - *not worse* and *equivalent*: bounds of level 1 - alpha lie within the margin
 - *worse by more than the margin*: the upper bound lies beyond it, of level 1 - alpha shared by all
   comparisons of which one suffices to say it
-- *better*, and *worse* by an amount that is not settled: the bound of half that alpha excludes zero, and the
-  exact sign-flip test agrees (p at most alpha, two-sided)
+- *better*, and *worse* by an amount that is not settled: the same bound lies beyond zero, and the exact
+  sign-flip test agrees (p at most alpha, two-sided)
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
     differences = lattice.difference(drawn.rates_b, drawn.rates_a) if drawn.paired else None
     even = _bounds(drawn, rule.alpha, rule.alpha, shift)
     flip = None if differences is None else sign_flip_test(differences).p
-    direction = _direction(_bounds(drawn, rule.worse_alpha / 2, rule.worse_alpha / 2, shift), flip, rule)
+    direction = _direction(_bounds(drawn, rule.worse_alpha, rule.worse_alpha, shift), flip, rule)
     outcome, reason = _outcome(drawn, baseline, rule, bounds, direction)
     if any(shift) and outcome is not Outcome.NOT_COMPARABLE:
         reason += "; faults that never fired count as it would hurt this verdict most"
@@ -224,7 +224,7 @@ def _bounds(
 
 def _direction(bounds: tuple[float | None, float | None], p: float | None, rule: Rule) -> Direction:
     at_least, at_most = bounds
-    if at_least is None or at_most is None or (p is not None and p > rule.worse_alpha):
+    if at_least is None or at_most is None or (p is not None and p > rule.alpha):
         return Direction.NEITHER
     return Direction.BETTER if at_least > 0 else Direction.WORSE if at_most < 0 else Direction.NEITHER
 

@@ -7,8 +7,8 @@ named.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
@@ -46,11 +46,6 @@ class Pair:
     context: str
     # What tells this pair from another of the same names, such as ``engine.type_k=q8_0``; mostly empty.
 
-    @property
-    def levels(self) -> tuple[str, str, str, bool]:
-        """Both levels, the policy, and whether a fault was injected: what a gate compares at once."""
-        return self.label_a, self.label_b, self.a.policy, self.a.key.fault != "none"
-
 
 @dataclass(frozen=True)
 class Apart:
@@ -66,9 +61,13 @@ def tables_in_groups(tables: Iterable[TaskTable], free: Iterable[str]) -> tuple[
     return scope.group(tables, free, of=lambda table: table.scope, also=lambda table: table.policy)
 
 
-def comparisons(found: Iterable[Pair]) -> Counter[tuple[str, str, str, bool]]:
-    """Count under how many prompts and settings two levels are compared."""
-    return Counter(pair.levels for pair in found)
+def together(a: TaskTable, b: TaskTable) -> Hashable:
+    """Return what comparisons share that are one question under several prompts.
+
+    One of them suffices to say "worse", so they share the chance of saying it wrongly.
+    """
+    free = frozenset({"prompt"})
+    return a.scope.fixed(free), b.scope.fixed(free), a.policy
 
 
 def cells_of(tables: Iterable[TaskTable]) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ Qwen's prompts are -33, +2, +8, +28 and -18 points apart).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from qfr.analysis.decision_pick import Standing as Place
 from qfr.analysis.decisions import Outcome, Rule
 from qfr.analysis.groups import mean_of
 from qfr.analysis.levels import Axis, bits, order_key
-from qfr.analysis.pairing import cells_of, comparisons, pairs, tables_in_groups, variant_names
+from qfr.analysis.pairing import cells_of, pairs, tables_in_groups, together, variant_names
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, TaskTable, full_rates
 from qfr.scope import Scope
@@ -189,7 +190,7 @@ def rank(
         seed=seed,
         margin=margin,
         names=dict(zip(map(id, faulted), variant_names(faulted, "quant"), strict=True)),
-        together=comparisons(pairs(orderly, Axis.quant)),
+        counts=Counter(together(pair.a, pair.b) for pair in pairs(orderly, Axis.quant)),
     )
     return tuple(
         _ranking(setting.members, setting.fixed, setting.label, way)
@@ -208,7 +209,8 @@ class _Way:
     margin: float
     names: Mapping[int, str]
     # Of each table's preset, by `id`.
-    together: Mapping[tuple[str, str, str, bool], int]
+    counts: Counter[Hashable]
+    # Comparisons of two presets that are one question under several prompts.
 
 
 def _ranking(members: Sequence[TaskTable], setting: Scope, label: str, way: _Way) -> Ranking:
@@ -249,10 +251,14 @@ def _steps(
     rule = Rule(margin=way.margin / 100)
     found: dict[tuple[str, str], Step] = {}
     for prompt in prompts:
+        here = {name: one for (name, under), one in cells.items() if under == prompt}
+        base = here.get(reference or "")
         presets = {
-            name: Preset(name, _bytes(one, way), None, None, None, one, _together(reference, name, one, way))
-            for (name, under), one in cells.items()
-            if under == prompt
+            name: Preset(
+                *(name, _bytes(one, way), None, None, None, one),
+                comparisons=1 if base is None else max(1, way.counts[together(base, one)]),
+            )
+            for name, one in here.items()
         }
         if reference in presets:
             others = [one for name, one in presets.items() if name != reference]
@@ -290,11 +296,6 @@ def _ranked(
 
 def _bytes(table: TaskTable, way: _Way) -> int:
     return way.sizes.get(table.scope.get("file.sha256", ""), 0)
-
-
-def _together(reference: str | None, name: str, table: TaskTable, way: _Way) -> int:
-    """Under how many prompts and settings a preset is compared with the reference."""
-    return way.together.get((reference or "", name, table.policy, True), 1)
 
 
 def _effect(presets: Sequence[Ranked]) -> PromptEffect | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from qfr.analysis.decision_files import (
     told_apart,
 )
 from qfr.analysis.decisions import Outcome, Rule, decide
+from qfr.analysis.pairing import together
 from qfr.commands.common import add_store
 from qfr.commands.sides import add_axes, add_decision, read, side
 from qfr.errors import ConfigError, UserError
@@ -119,10 +121,19 @@ def _gate(arguments: argparse.Namespace) -> Gate:
         frozenset(arguments.allow or ()),
     )
     margin = arguments.margin / 100
-    # One comparison that is worse fails the gate, so they share the chance of a wrong "worse"; a wrong "not
-    # worse" needs no sharing, because all of them must be shown.
-    rule = Rule(arguments.target, margin).shared(len(found.pairs))
-    decisions = tuple(decide(pair.baseline, pair.candidate, rule, pair.remarks) for pair in found.pairs)
+    # One comparison that is worse fails the gate, so the prompts of one question share the chance of a wrong
+    # "worse"; a wrong "not worse" needs no sharing, because all of them must be shown.
+    counts = Counter(together(pair.baseline, pair.candidate) for pair in found.pairs)
+    rule = Rule(arguments.target, margin)
+    decisions = tuple(
+        decide(
+            pair.baseline,
+            pair.candidate,
+            rule.shared(counts[together(pair.baseline, pair.candidate)]),
+            pair.remarks,
+        )
+        for pair in found.pairs
+    )
     apart = (
         *found.apart,
         *(Incomparable(text, "", "not finished") for text in baseline.lacking),

@@ -74,6 +74,7 @@ def advice(ranks: Ranks) -> str:
     none = [prompt for prompt, one in by_prompt if one is None]
     worse = ranks.worse_everywhere
     if not shown:
+        where = where.replace("under every prompt", "under any prompt")
         text = f"No preset is shown to be as good as {reference} within {margin}{where}"
         if worse:
             text += f"; {_listed(worse)} {'is' if len(worse) == 1 else 'are'} worse by more than that"
