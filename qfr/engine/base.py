@@ -49,11 +49,18 @@ class EngineInfo:
     template_sha256: str
     # Digest of the chat template.
     system_role: str
-    # "own" when the template has a system turn, "folded" when it joins it to the first user turn.
+    # own = the template has a system turn; folded = it joins the text to the first user turn; refused = it
+    # takes no system message, and the text heads the first user message; server = a server's template.
     rewind: bool
     # False when the cache cannot be rewound and every episode is evaluated afresh.
     exactness: str = ""
     # What a trial of forks against fresh evaluation showed, in one line; "" where none was made.
+    thinking: str = ""
+    # Opening of a thought in which the template leaves the model when its turn begins; "" = none.
+    rewrites: str = ""
+    # What the template changes in earlier messages as a conversation grows; "" = nothing.
+    alters: str = ""
+    # Which contents the template shows otherwise than they are (escaped, cut); "" = none.
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,8 @@ class Counters:
     # Tokens evaluated in segments.
     decode_tokens: int
     # Tokens evaluated one by one.
+    rewritten: int = 0
+    # Of `tree`: tokens of earlier messages that the template shows otherwise as the conversation grows.
 
 
 @dataclass(frozen=True)

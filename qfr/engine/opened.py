@@ -12,6 +12,7 @@ from qfr.engine.llama_api import LlamaLog, free_bytes, supports_offload
 from qfr.engine.llama_model import LoadedModel
 from qfr.engine.template import ChatTemplate
 from qfr.engine.tokens import Tokenizer
+from qfr.engine.transcript import Layout
 from qfr.errors import ModelFileError
 
 
@@ -45,12 +46,12 @@ def open_file(file: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog |
     try:
         spell = model.spelling
         template = ChatTemplate(file.facts.template, spell(model.bos), spell(model.eos), str(file.path))
-        markup = template.markup()
+        layout = Layout(template)
         if model.eot is None:
             raise ModelFileError("it has no token that ends a turn", where=str(file.path))
     except ModelFileError:
         model.close()
         raise
     rewind = model.rewindable and (model.window == 0 or config.swa_full)
-    info = provenance.engine_info(model, file, markup, rewind=rewind)
-    return Opened(model, Tokenizer(model, markup), info)
+    info = provenance.engine_info(model, file, layout.shape, rewind=rewind)
+    return Opened(model, Tokenizer(model, layout), info)

@@ -6,10 +6,10 @@ from qfr.engine.base import EngineInfo
 from qfr.engine.gguf import ModelFile
 from qfr.engine.library import facts_here
 from qfr.engine.llama_model import LoadedModel
-from qfr.engine.template import Markup
+from qfr.engine.transcript import Shape
 
 
-def engine_info(model: LoadedModel, file: ModelFile, markup: Markup, *, rewind: bool) -> EngineInfo:
+def engine_info(model: LoadedModel, file: ModelFile, shape: Shape, *, rewind: bool) -> EngineInfo:
     """Provenance of a loaded model."""
     library = facts_here()
     layers = model.offloaded()
@@ -28,7 +28,10 @@ def engine_info(model: LoadedModel, file: ModelFile, markup: Markup, *, rewind: 
         n_params=file.facts.n_params,
         tensor_types=file.facts.tensor_types,
         metadata=file.facts.metadata,
-        template_sha256=markup.sha256,
-        system_role=markup.system_role,
+        template_sha256=shape.sha256,
+        system_role=shape.system_role,
         rewind=rewind,
+        thinking=shape.thinking,
+        rewrites=shape.rewrites,
+        alters=shape.alters,
     )
