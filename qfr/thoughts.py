@@ -26,6 +26,10 @@ PAIRS = (
     ("◁think▷", "◁/think▷"),
 )
 
+# What stands around an answer where it is not the only channel.
+_FRAMES = re.compile(
+    r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|(?:START|END)_(?:RESPONSE|TEXT)\|>"
+)
 _OPENINGS = re.compile("|".join(re.escape(opening) for opening, _ in PAIRS))
 _ENDS = re.compile("|".join(sorted({re.escape(end) for _, end in PAIRS if end != "<|end|>"})))
 _END_OF = dict(PAIRS)
@@ -35,8 +39,9 @@ _END_OF = dict(PAIRS)
 class Spoken:
     """A turn's text apart from its thoughts."""
 
-    said: str
-    # The text with every thought cut out.
+    said: tuple[str, ...]
+    # The text without its thoughts and without marks of an answer's channel: what stands before, between and
+    # behind them.
     thought: str
     # The thoughts, joined.
     unclosed: bool
@@ -49,6 +54,11 @@ def opened_thought(prompt: str) -> str:
     if not openings or _END_OF[openings[-1][0]] in prompt[openings[-1].end() :]:
         return ""
     return openings[-1][0]
+
+
+def holds_mark(text: str) -> bool:
+    """Whether a text holds a mark of a thought or of a channel."""
+    return any(pattern.search(text) for pattern in (_OPENINGS, _ENDS, _FRAMES))
 
 
 def apart(text: str, *, inside: bool = False) -> Spoken:
@@ -67,14 +77,19 @@ def apart(text: str, *, inside: bool = False) -> Spoken:
     if inside or (end is not None and (opening is None or end.start() < opening.start())):
         # The thought began before the text does.
         if end is None:
-            return Spoken("", text, unclosed=True)
+            return Spoken((), text, unclosed=True)
         thoughts.append(text[: end.start()])
         position = end.end()
     while (opening := _OPENINGS.search(text, position)) is not None:
         said.append(text[position : opening.start()])
         close = text.find(_END_OF[opening[0]], opening.end())
         if close < 0:
-            return Spoken("".join(said), "".join([*thoughts, text[opening.end() :]]), unclosed=True)
+            thoughts.append(text[opening.end() :])
+            return Spoken(_unframed(said), "".join(thoughts), unclosed=True)
         thoughts.append(text[opening.end() : close])
         position = close + len(_END_OF[opening[0]])
-    return Spoken("".join([*said, text[position:]]), "".join(thoughts), unclosed=False)
+    return Spoken(_unframed([*said, text[position:]]), "".join(thoughts), unclosed=False)
+
+
+def _unframed(pieces: list[str]) -> tuple[str, ...]:
+    return tuple(part for piece in pieces for part in _FRAMES.split(piece))

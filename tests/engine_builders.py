@@ -70,6 +70,8 @@ def model_config(**changes: Any) -> ModelConfig:
         files={},
         derive_from=None,
         allow_requantize=False,
+        template=None,
+        template_options={},
         reference_agent=False,
         license=None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from qfr.config import EngineConfig
@@ -45,7 +46,10 @@ def open_file(file: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog |
     model = LoadedModel(file.path, config, n_ctx, log or LlamaLog())
     try:
         spell = model.spelling
-        template = ChatTemplate(file.facts.template, spell(model.bos), spell(model.eos), str(file.path))
+        options = json.loads(file.facts.template_options)
+        template = ChatTemplate(
+            file.facts.template, spell(model.bos), spell(model.eos), str(file.path), options
+        )
         layout = Layout(template)
         if model.eot is None:
             raise ModelFileError("it has no token that ends a turn", where=str(file.path))

@@ -53,6 +53,7 @@ def derive(
     *,
     allow_requantize: bool,
     progress: Progress | None = None,
+    for_chat: bool = True,
 ) -> ModelFile:
     """The preset made from `source`, from the cache where it has been made before.
 
@@ -68,6 +69,8 @@ def derive(
         Accept a source that is quantized itself.
     progress
         Told how far the digest of a large source has come.
+    for_chat : bool
+        The source has to hold a chat template.
 
     Raises
     ------
@@ -75,7 +78,7 @@ def derive(
         The source is no usable GGUF or is quantized itself; the preset is unknown to this llama.cpp or needs
         an importance matrix; no memory or disk space; the quantizer fails.
     """
-    facts = inspect(source)
+    facts = inspect(source, for_chat=for_chat)
     requantized = not {name for name, _ in facts.tensor_types} <= _PLAIN_TYPES
     _check_request(source, facts, quant, requantized=requantized and not allow_requantize)
     imatrix = None if quant.imatrix is None else Path(quant.imatrix).expanduser()
@@ -97,7 +100,8 @@ def derive(
             _check_room(source, facts, quant.preset, target.parent)
             fallbacks = _make(source, target, quant, imatrix)
     return replace(
-        open_model(target, cache_dir, origin="derived"), derivation=replace(made, fallbacks=fallbacks)
+        open_model(target, cache_dir, origin="derived", for_chat=for_chat),
+        derivation=replace(made, fallbacks=fallbacks),
     )
 
 

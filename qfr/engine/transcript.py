@@ -26,6 +26,8 @@ _ROUNDS = 4
 # Holds what templates are known to escape or strip; strings that they look for are tried one by one.
 _AWKWARD = "{x}<a & b='c' \"d\">\n  [X] %% ${e} {{ f }}"
 _MARK = re.compile(r"QFR(\d{4})P(\d{2})MARK")
+# A string of a template's that may be an end of a thought.
+_TAG = re.compile(r"[<>\[\]|]")
 # Conversations whose rendering is kept.
 _KEPT = 512
 
@@ -440,7 +442,8 @@ def _slot(probe: _Probe, kind: int, sought: Sequence[str]) -> Slot:
     places = _PLACES[kind]
     found = {string for string in sought if any(_matters(probe, place, string) for place in places)}
     for place in places if kind == ASSISTANT else ():
-        found.update(*_pairs(probe, place, [string for string in sought if string not in found]))
+        tags = [string for string in sought if string not in found and _TAG.search(string)]
+        found.update(*_pairs(probe, place, tags))
     padded = probe.write(kind, f" \n {mark(kind)} \n ") or ""
     before, _, after = padded.partition(mark(kind))
     matters = [string for string in sought if string in found]
