@@ -102,7 +102,7 @@ def replayed(file: ModelFile, config: EngineConfig, script: Script) -> list[tupl
         if index:
             told = told.grown(tokens.text(turns[-1][0]), step.message)
         model.clear()
-        segments = tokens.segments(told.shown())
+        segments = tokens.segments(told.shown()).segments
         for place, segment in enumerate(segments):
             if not isinstance(segment, Kept):
                 logits = model.decode(segment)

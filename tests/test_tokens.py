@@ -47,11 +47,11 @@ def test_segments_are_the_joint_tokenization(
         system, task = system + ".", "t" + task
     dialect = tokens.layout.shape.dialect
     told = tokens.conversation(system, task)
-    first, second = tokens.segments(told.shown())
+    first, second = tokens.segments(told.shown()).segments
     assert first + second == joint(model, template.write([system, task], dialect))
     # The segment of an observation, behind a turn that ends like any text does.
     whole = joint(model, template.write([system, task, "Done.", observation], dialect))
-    *opening, kept, last = tokens.segments(told.grown("Done.", observation).shown())
+    *opening, kept, last = tokens.segments(told.grown("Done.", observation).shown()).segments
     assert opening == [first, second]
     assert kept == Kept(0)
     assert first + second + tokens.assistant("Done.")[:-1] + last == whole
@@ -79,7 +79,10 @@ def test_content_never_becomes_control(
 
 def segments(tokens: Tokenizer, system: str, task: str, observation: str) -> list[tuple[int, ...]]:
     told = tokens.conversation(system, task)
-    found = [*tokens.segments(told.shown()), *tokens.segments(told.grown("A", observation).shown())[-1:]]
+    found = [
+        *tokens.segments(told.shown()).segments,
+        *tokens.segments(told.grown("A", observation).shown()).segments[-1:],
+    ]
     return [segment for segment in found if not isinstance(segment, Kept)]
 
 

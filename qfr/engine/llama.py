@@ -150,7 +150,13 @@ class LlamaEngine:
             del self._answered[number:]
             self._catch_up(path)
             writing = self._write(asked)
-            made = generation(writing, self._tokenizer, extension.prompt_tokens, flagged=flagged)
+            made = generation(
+                writing,
+                self._tokenizer,
+                extension.prompt_tokens,
+                rewritten=extension.rewritten,
+                flagged=flagged,
+            )
             key = self._tally.visit(path.key, made.token_ids[:-1], kind="turn")
             turn = turn_node(key, asked, made)
             self._held.append(turn)

@@ -172,7 +172,7 @@ class LlamaStreams:
         stream.episode = EpisodePath(self._tokenizer, system, ask.message)
         stream.full = False
         extension = stream.episode.opening()
-        stream.prompt_tokens = extension.prompt_tokens
+        stream.prompt_tokens, stream.rewritten = extension.prompt_tokens, extension.rewritten
         stream.flagged = self._tokenizer.spells_control(system, ask.message)
         stream.follows, stream.passed = self._kept.get(extension.segments), 0
         if extension.size > self._model.n_ctx:
@@ -188,7 +188,7 @@ class LlamaStreams:
         if stream.episode is None:
             raise EngineError("an observation came before an episode was opened")
         extension = stream.episode.message(ask.message)
-        stream.prompt_tokens = extension.prompt_tokens
+        stream.prompt_tokens, stream.rewritten = extension.prompt_tokens, extension.rewritten
         stream.flagged = self._tokenizer.spells_control(ask.message)
         if stream.full or extension.size > self._model.n_ctx:
             return self._out_of_context(stream)
@@ -311,7 +311,13 @@ class LlamaStreams:
             return None
         if stream.asked.forced is None:
             self._tally.chosen(len(writing.chosen))
-        made = generation(writing, self._tokenizer, stream.prompt_tokens, flagged=stream.flagged)
+        made = generation(
+            writing,
+            self._tokenizer,
+            stream.prompt_tokens,
+            rewritten=stream.rewritten,
+            flagged=stream.flagged,
+        )
         key = self._tally.visit(self._key(stream), made.token_ids[:-1], kind="turn")
         turn = turn_node(key, stream.asked, made)
         stream.path.append(turn)

@@ -65,7 +65,9 @@ def position(nodes: Iterable[Read | Node]) -> int:
     return sum(len(node.tokens) for node in nodes)
 
 
-def generation(writing: Writing, tokenizer: Tokenizer, prompt_tokens: int, *, flagged: bool) -> Generation:
+def generation(
+    writing: Writing, tokenizer: Tokenizer, prompt_tokens: int, *, rewritten: int, flagged: bool
+) -> Generation:
     """What is recorded of a turn that has ended."""
     if writing.stop is None:
         raise EngineError("the turn is still being written")
@@ -78,6 +80,7 @@ def generation(writing: Writing, tokenizer: Tokenizer, prompt_tokens: int, *, fl
         margins=tuple(writing.margins),
         logits_sha256=writing.logits_sha256,
         control_text=flagged or tokenizer.spells_control(text),
+        rewritten=rewritten,
     )
 
 
@@ -104,7 +107,9 @@ class Extension:
     history: int
     # How many of these segments show earlier messages anew.
     prompt_tokens: int
-    # Tokens of the segments, without the last one of a turn that had not been evaluated.
+    # Tokens of the newest message.
+    rewritten: int
+    # Tokens of the segments that show earlier messages anew.
     size: int
     # Tokens of the whole path then.
 
@@ -154,35 +159,43 @@ class EpisodePath:
         return self.nodes[-1].key if self.nodes else ROOT
 
     def _extension(self) -> Extension:
-        common, pending, new = 0, 0, list[tuple[int, ...]]()
+        common, history, new = 0, 0, list[tuple[int, ...]]()
 
-        def read(tokens: tuple[int, ...]) -> None:
+        def read(tokens: tuple[int, ...]) -> bool:
+            """Step over a segment of the path, or read it anew: whether it is new."""
             nonlocal common
             node = self.nodes[common] if not new and common < len(self.nodes) else None
             if isinstance(node, Read) and node.tokens == tokens:
                 common += 1
-            else:
-                new.append(tokens)
+                return False
+            new.append(tokens)
+            return True
 
-        for segment in self._tokenizer.segments(self._next.shown()):
-            if not isinstance(segment, Kept):
-                read(segment)
-            elif segment.turn < len(self.turns):
+        transcript = self._tokenizer.segments(self._next.shown())
+        newest: list[tuple[int, ...]] = []
+        for place, segment in enumerate(transcript.segments):
+            if isinstance(segment, Kept):
+                if segment.turn >= len(self.turns):
+                    continue
                 turn = self.turns[segment.turn]
-                if not new and common < len(self.nodes) and self.nodes[common] is turn:
-                    common += 1
-                    if turn.pending is not None:
-                        pending = len(new)
-                        read((turn.pending,))
-                        pending = len(new) - pending
-                else:
-                    last = () if turn.pending is None else (turn.pending,)
-                    read((*turn.tokens, *last))
-        tokens = sum(map(len, new))
+                last = () if turn.pending is None else (turn.pending,)
+                if new or common == len(self.nodes) or self.nodes[common] is not turn:
+                    history += read((*turn.tokens, *last))
+                    continue
+                common += 1
+                if last:
+                    read(last)
+            elif place < transcript.newest:
+                history += read(segment)
+            else:
+                newest.append(segment)
+                read(segment)
+        again = new[:history]
         return Extension(
             common=common,
             segments=tuple(new),
-            history=max(len(new) - 1 - pending, 0) if self.turns else 0,
-            prompt_tokens=tokens - pending,
-            size=position(self.nodes[:common]) + tokens,
+            history=history,
+            prompt_tokens=sum(map(len, newest)),
+            rewritten=sum(map(len, again)),
+            size=position(self.nodes[:common]) + sum(map(len, new)),
         )

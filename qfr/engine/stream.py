@@ -33,6 +33,7 @@ class Stream:
     writing: Writing | None = None
     asked: Asked | None = None
     prompt_tokens: int = 0
+    rewritten: int = 0
     flagged: bool = False
     episode: EpisodePath | None = None
     # The episode that it plays.

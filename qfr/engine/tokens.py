@@ -45,6 +45,15 @@ class Kept:
 Segmented = tuple[int, ...] | Kept
 
 
+@dataclass(frozen=True)
+class Transcript:
+    """An episode so far, as tokens."""
+
+    segments: tuple[Segmented, ...]
+    newest: int
+    # Place of the first segment of the newest message.
+
+
 def readable(text: str) -> str:
     """The text as it can be encoded: every lone surrogate becomes U+FFFD, all else (NUL too) is kept."""
     return _SURROGATE.sub("\ufffd", text)
@@ -81,7 +90,7 @@ class Tokenizer:
         """An episode that begins."""
         return Conversation(self.layout, [readable(system), readable(task)])
 
-    def segments(self, shown: Shown) -> tuple[Segmented, ...]:
+    def segments(self, shown: Shown) -> Transcript:
         """The transcript as segments, and turns that stand as they were generated.
 
         Segments part at messages. System message and task part after the last control token before the task's
@@ -89,6 +98,7 @@ class Tokenizer:
         message alone.
         """
         out: list[Segmented] = []
+        newest = 0
         parts: list[_Part] = []
         fresh = True
         for number, body in enumerate(shown.bodies):
@@ -99,6 +109,8 @@ class Tokenizer:
                 self._add(out, [*parts, *between[:border]], fresh=fresh)
                 fresh = border > 0 and isinstance(between[border - 1], _Control)
                 parts, between = [], between[border:]
+            if last is not None and last.turn is not None:
+                newest = len(out)
             parts += between
             if body.generated and body.turn is not None:
                 self._add(out, parts, fresh=fresh)
@@ -107,7 +119,7 @@ class Tokenizer:
             for part in body.parts:
                 parts += self._cut(part.text) if isinstance(part, Markup) else (part.text,)
         self._add(out, [*parts, *self._cut(shown.prompt)], fresh=fresh)
-        return tuple(out)
+        return Transcript(tuple(out), newest)
 
     def _add(self, out: list[Segmented], parts: Sequence[_Part], *, fresh: bool) -> None:
         ids = self._ids(tuple(parts), fresh)
