@@ -61,6 +61,26 @@ class EngineInfo:
     # What the template changes in earlier messages as a conversation grows; "" = nothing.
     alters: str = ""
     # Which contents the template shows otherwise than they are (escaped, cut); "" = none.
+    thinks: bool = False
+    # The template has a switch `enable_thinking`, and leaves it on.
+    transcript: str = ""
+    # Canonical JSON of all that a transcript is put together from: template, its variables, spelling of begin
+    # and end tokens, how it is asked, and the markup around messages.
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader has to know of the chat template, one sentence each."""
+        said = []
+        if self.system_role == "refused":
+            said.append("it takes no system message: the prompt heads the first user message")
+        if self.thinking:
+            said.append(f"each turn begins inside a thought ({self.thinking}); a call counts only behind it")
+        if self.thinks:
+            said.append("it lets the model think; model.template_options={enable_thinking: false} does not")
+        if self.rewrites:
+            said.append(f"it rewrites history, which is read anew: {self.rewrites}")
+        if self.alters:
+            said.append(f"it alters texts of these kinds: {self.alters}")
+        return tuple(said)
 
 
 @dataclass(frozen=True)

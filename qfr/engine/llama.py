@@ -34,6 +34,7 @@ from qfr.engine.path import (
     position,
     turn_node,
 )
+from qfr.engine.tokens import Tokenizer
 from qfr.engine.tree import Tally
 from qfr.errors import EngineError
 from qfr.records import Generation
@@ -103,6 +104,16 @@ class LlamaEngine:
             raise EngineError("an observation came before an episode was opened")
         flagged = self._tokenizer.spells_control(observation)
         return self._go_on(self._path, self._path.message(observation), Asked(max_tokens, forced), flagged)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What turns messages into tokens."""
+        return self._tokenizer
+
+    def read(self) -> tuple[int, ...]:
+        """Tokens that the model has read before the last turn of the episode."""
+        nodes = [] if self._path is None else self._path.nodes[:-1]
+        return tuple(token for node in nodes for token in node.tokens)
 
     def counters(self) -> Counters:
         """Work so far."""

@@ -57,5 +57,5 @@ def open_file(file: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog |
         model.close()
         raise
     rewind = model.rewindable and (model.window == 0 or config.swa_full)
-    info = provenance.engine_info(model, file, layout.shape, rewind=rewind)
+    info = provenance.engine_info(model, file, layout, rewind=rewind)
     return Opened(model, Tokenizer(model, layout), info)

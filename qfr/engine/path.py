@@ -133,7 +133,7 @@ class EpisodePath:
 
     def message(self, observation: str) -> Extension:
         """A message after the last turn."""
-        text = self.turns[-1].generation.text if self.turns else ""
+        text = self._tokenizer.said(self.turns[-1].generation.text) if self.turns else ""
         self._next = self._now.grown(text, self._tokenizer.readable(observation))
         return self._extension()
 

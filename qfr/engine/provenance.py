@@ -6,13 +6,13 @@ from qfr.engine.base import EngineInfo
 from qfr.engine.gguf import ModelFile
 from qfr.engine.library import facts_here
 from qfr.engine.llama_model import LoadedModel
-from qfr.engine.transcript import Shape
+from qfr.engine.transcript import Layout
 
 
-def engine_info(model: LoadedModel, file: ModelFile, shape: Shape, *, rewind: bool) -> EngineInfo:
+def engine_info(model: LoadedModel, file: ModelFile, layout: Layout, *, rewind: bool) -> EngineInfo:
     """Provenance of a loaded model."""
     library = facts_here()
-    layers = model.offloaded()
+    layers, shape = model.offloaded(), layout.shape
     return EngineInfo(
         kind="llama_cpp",
         library_version=library.version,
@@ -34,4 +34,6 @@ def engine_info(model: LoadedModel, file: ModelFile, shape: Shape, *, rewind: bo
         thinking=shape.thinking,
         rewrites=shape.rewrites,
         alters=shape.alters,
+        thinks=shape.thinks,
+        transcript=layout.described(),
     )

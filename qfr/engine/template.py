@@ -130,7 +130,12 @@ class ChatTemplate:
             raise ModelFileError(f"its chat template cannot be read: {error}", where=file) from None
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, tools: object = None, prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: object = None,
+        prompt: bool = True,
+        more: Mapping[str, object] | None = None,
     ) -> str:
         """What the template writes for messages, with the opening of the next turn where `prompt` says so.
 
@@ -142,6 +147,7 @@ class ChatTemplate:
             The template fails.
         """
         variables: dict[str, object] = {
+            **(more or {}),
             **self._options,
             "messages": messages,
             "add_generation_prompt": prompt,
@@ -176,8 +182,13 @@ class ChatTemplate:
                 hint="model.template=FILE gives another template",
             ) from None
 
-    def write(self, contents: Sequence[str], dialect: Dialect, *, prompt: bool = True) -> str:
-        """The transcript of system, user, assistant, user … contents, ready for the next turn."""
+    def write(
+        self, contents: Sequence[str], dialect: Dialect, variables: Mapping[str, object] | None = None
+    ) -> str:
+        """The transcript of system, user, assistant, user … contents, ready for the next turn.
+
+        `variables` of the template count where the user sets none.
+        """
         texts = list(contents)
         if not dialect.system:
             texts[:2] = [SYSTEM_JOIN.join(texts[:2])]
@@ -190,7 +201,17 @@ class ChatTemplate:
             }
             for index, text in enumerate(texts)
         ]
-        return self.render(messages, tools=[] if dialect.tool_list else None, prompt=prompt)
+        return self.render(messages, tools=[] if dialect.tool_list else None, more=variables)
+
+    def described(self) -> dict[str, object]:
+        """Template and variables, for the record."""
+        return {
+            "template": self.text,
+            "options": self._options,
+            "bos_token": self._bos,
+            "eos_token": self._eos,
+            "date": FIXED_DATE.date().isoformat(),
+        }
 
     def _tool_variables(self, tools: object) -> dict[str, object]:
         """The tools, also under the names that older templates give them."""

@@ -71,7 +71,7 @@ class Tokenizer:
     """
 
     def __init__(self, model: LoadedModel, layout: Layout) -> None:
-        self._model, self.layout = model, layout
+        self.model, self.layout = model, layout
         shape = layout.shape
         used = [special for special in model.specials if special.text in shape.markup]
         # User-defined tokens are found even in plain text: those that serve as markup must not be.
@@ -105,7 +105,7 @@ class Tokenizer:
             between = list(self._cut(body.before))
             last = shown.bodies[number - 1] if number else None
             if last is not None and not last.generated and not body.generated:
-                border = _border(between, first=last.turn is not None)
+                border = _border(between) if last.turn is None else self._end(parts, between, fresh=fresh)
                 self._add(out, [*parts, *between[:border]], fresh=fresh)
                 fresh = border > 0 and isinstance(between[border - 1], _Control)
                 parts, between = [], between[border:]
@@ -121,10 +121,27 @@ class Tokenizer:
         self._add(out, [*parts, *self._cut(shown.prompt)], fresh=fresh)
         return Transcript(tuple(out), newest)
 
+    def _end(self, parts: Sequence[_Part], between: Sequence[_Part], *, fresh: bool) -> int:
+        """Where the markup behind a turn's text begins the next segment: at once, if its tokens allow that.
+
+        Else before its first control token: the text between is tokenized together with the turn's.
+        """
+        controls = [index for index, part in enumerate(between) if isinstance(part, _Control)]
+        first = controls[0] if controls else 0
+        plain = tuple(between[:first])
+        apart = self._ids(tuple(parts), fresh) + self._ids(plain, False)
+        return 0 if self._ids((*parts, *plain), fresh) == apart else first
+
+    def said(self, text: str) -> str:
+        """A turn's text as a message: without the blank that SentencePiece puts behind a control token."""
+        prompt = self._cut(self.layout.shape.prompt)
+        blank = self.model.sentencepiece and bool(prompt) and isinstance(prompt[-1], _Control)
+        return text.removeprefix(" ") if blank else text
+
     def _add(self, out: list[Segmented], parts: Sequence[_Part], *, fresh: bool) -> None:
         ids = self._ids(tuple(parts), fresh)
-        bos = self._model.bos
-        if not out and self._model.wants_bos and bos is not None and ids[:1] != (bos,):
+        bos = self.model.bos
+        if not out and self.model.wants_bos and bos is not None and ids[:1] != (bos,):
             ids = (bos, *ids)
         if ids:
             out.append(ids)
@@ -140,18 +157,18 @@ class Tokenizer:
     def _end_token(self) -> int | None:
         """The end token that this template closes a turn with, else the model's own."""
         for part in self._cut(self.layout.shape.closing):
-            if isinstance(part, _Control) and self._model.is_end(part.special.token):
+            if isinstance(part, _Control) and self.model.is_end(part.special.token):
                 return part.special.token
-        ends = (token for token in (self._model.eot, self._model.eos) if token is not None)
-        return next(filter(self._model.is_end, ends), None)
+        ends = (token for token in (self.model.eot, self.model.eos) if token is not None)
+        return next(filter(self.model.is_end, ends), None)
 
     # From tokens to text
 
     def text(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens; an end token at the end is left out."""
-        if tokens and self._model.is_end(tokens[-1]):
+        if tokens and self.model.is_end(tokens[-1]):
             tokens = tokens[:-1]
-        return b"".join(map(self._model.piece, tokens)).decode("utf-8", "replace")
+        return b"".join(map(self.model.piece, tokens)).decode("utf-8", "replace")
 
     def spells_control(self, *texts: str) -> bool:
         """Whether a text holds the spelling of a control token."""
@@ -163,7 +180,7 @@ class Tokenizer:
     def _cut_anew(self, markup: str) -> tuple[_Part, ...]:
         """Markup as plain text and control tokens, cut as llama.cpp cuts a text: longest first."""
         parts: list[_Part] = [markup] if markup else []
-        used = [special for special in self._model.specials if special.text in markup]
+        used = [special for special in self.model.specials if special.text in markup]
         for special in sorted(used, key=lambda one: -len(one.text)):
             cut: list[_Part] = []
             for part in parts:
@@ -229,20 +246,14 @@ class Tokenizer:
         """Ids of a plain text; SentencePiece puts a blank in front of it only where it is `fresh`."""
         if not text:
             return ()
-        if fresh or not self._model.sentencepiece:
-            return self._model.tokenize(text)
-        lead = self._model.tokenize("\n")
-        ids = self._model.tokenize("\n" + text)
-        return ids[len(lead) :] if ids[: len(lead)] == lead else self._model.tokenize(text)
+        if fresh or not self.model.sentencepiece:
+            return self.model.tokenize(text)
+        lead = self.model.tokenize("\n")
+        ids = self.model.tokenize("\n" + text)
+        return ids[len(lead) :] if ids[: len(lead)] == lead else self.model.tokenize(text)
 
 
-def _border(between: Sequence[_Part], *, first: bool) -> int:
-    """Where markup between two messages parts them: after its last control token, or before the first one.
-
-    `first` behind a turn, whose text ends there: the closing markup heads the next segment. Without a control
-    token right before the next text, or right behind the turn's.
-    """
+def _border(between: Sequence[_Part]) -> int:
+    """Where markup between two messages parts them: after its last control token, else before the text."""
     controls = [index for index, part in enumerate(between) if isinstance(part, _Control)]
-    if first:
-        return controls[0] if controls else 0
     return controls[-1] + 1 if controls else len(between)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from itertools import pairwise, permutations
 
+from qfr.canonical import canonical
 from qfr.engine.template import DIALECTS, ChatTemplate, Dialect, TemplateRefused, sha256_of
 from qfr.errors import EngineError, ModelFileError
 from qfr.thoughts import opened_thought
@@ -119,6 +120,8 @@ class Shape:
     # system message, and the text heads the first user message.
     thinking: str
     # Opening of a thought in which the prompt leaves the model; "" = none.
+    thinks: bool
+    # It has a switch `enable_thinking`, and leaves it on.
     sha256: str
     # Digest of the template's text.
 
@@ -192,6 +195,21 @@ class Layout:
     def render(self, texts: Sequence[str]) -> str:
         """The template's text for contents, ready for the next turn."""
         return self._render(tuple(texts))
+
+    def described(self) -> str:
+        """All that a transcript is put together from, as canonical JSON."""
+        shape = self.shape
+        return canonical(
+            {
+                **self.template.described(),
+                "dialect": asdict(shape.dialect),
+                "generation_prompt": shape.prompt,
+                "before_answer": shape.header,
+                "after_answer": shape.closing,
+                "rewrites": shape.rewrites,
+                "system_role": shape.system_role,
+            }
+        )
 
     def slot(self, message: int) -> Slot:
         """Treatment of a message by its number in the conversation."""
@@ -394,8 +412,16 @@ def _shape(template: ChatTemplate, dialect: Dialect, renderings: Sequence[str]) 
         rewrites=_rewrites(pieces),
         system_role=role,
         thinking=opened_thought(prompt),
+        thinks=_thinks(template, dialect),
         sha256=sha256_of(template.text),
     )
+
+
+def _thinks(template: ChatTemplate, dialect: Dialect) -> bool:
+    """Whether a model would think, and `enable_thinking` false would keep it from that."""
+    marks = [mark(SYSTEM), mark(TASK)]
+    quiet = template.write(marks, dialect, {"enable_thinking": False})
+    return quiet != template.write(marks, dialect)
 
 
 def _rewrites(pieces: Sequence[Sequence[str]]) -> str:
