@@ -56,6 +56,8 @@ class CallForm:
     # None = the arguments are one JSON object.
     text_arguments: bool
     # The JSON object stands as a JSON string.
+    arguments_as_text: bool
+    # The template wants the arguments of a call as a JSON text; False = as an object.
     after_arguments: str
     separator: str
     # Between two calls.
@@ -148,8 +150,8 @@ class _Derivation:
         message = {"role": "assistant", "content": "", "tool_calls": calls}
         user = {"role": "user", "content": "QFRUSER"}
         whole = self._template.render([user, message], tools=self._tools, prompt=False)
-        tail = whole[len(_shared(self._base, whole)) :]
-        opened = self._prompt[len(_shared(self._base, self._prompt)) :]
+        tail = whole[len(shared_start(self._base, whole)) :]
+        opened = self._prompt[len(shared_start(self._base, self._prompt)) :]
         tail = tail[len(_common_start(opened, tail)) :]
         for place in range(count):
             mark = call_id(self._style, _NAMES[place], 1, place)
@@ -183,6 +185,7 @@ class _Derivation:
             after_name=first.after_name,
             keyed=first.keyed,
             text_arguments=first.text_arguments,
+            arguments_as_text=self._as_text,
             after_arguments=_cut(ended, ends),
             separator=separator,
             closing="" if _cut(ended, ends) != ended else _cut(closing, ends),
@@ -252,7 +255,7 @@ class _Derivation:
 
 def _closing(closes: str, tail: str) -> tuple[str, str]:
     """Cut what stands between a value and the next key into the value's end and the separator."""
-    size = len(_shared(closes, tail))
+    size = len(shared_start(closes, tail))
     return closes[:size], closes[size:]
 
 
@@ -300,7 +303,7 @@ def _cut(text: str, ends: Sequence[str]) -> str:
     return text[: min(places)] if places else text
 
 
-def _shared(first: str, second: str) -> str:
+def shared_start(first: str, second: str) -> str:
     """The longest text that both start with."""
     pairs = zip(first, second, strict=False)
     size = next((place for place, (one, other) in enumerate(pairs) if one != other), None)
@@ -309,7 +312,7 @@ def _shared(first: str, second: str) -> str:
 
 def _common_end(first: str, second: str) -> str:
     """The longest text that both end with and that begins with no part of a tag."""
-    text = _shared(first[::-1], second[::-1])[::-1]
+    text = shared_start(first[::-1], second[::-1])[::-1]
     if text in (first, second):
         return text
     return re.sub(r"^[^<>\[\]\s]*[>\]]", "", text)
@@ -317,7 +320,7 @@ def _common_end(first: str, second: str) -> str:
 
 def _common_start(first: str, second: str) -> str:
     """The longest text that both start with and that ends with no part of a tag."""
-    text = _shared(first, second)
+    text = shared_start(first, second)
     if text in (first, second):
         return text
     return re.sub(r"[<\[][^<>\[\]\s]*$", "", text)

@@ -1,8 +1,8 @@
 """A model's text to tool calls, by the form that its template writes them in.
 
-Strict: the whole turn, thoughts aside, is calls exactly as the template writes them. Tolerant: text before
-the first call, blanks that differ, arguments as a JSON string, a missing end of the last call's wrapping.
-Nothing else is repaired. Model text is hostile: nothing here raises on it, and nothing is evaluated.
+Strict: the whole turn, thoughts aside, is calls exactly as the template writes them. Tolerant: text before and
+after the calls, blanks that differ, arguments as a JSON string, a missing end of the last call. Nothing else
+is repaired: one call that begins and cannot be read makes the turn unreadable. Model text is hostile: nothing here raises on it, and nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from qfr.thoughts import apart
 MAX_CALLS = 64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+_TAG = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{3,}\]")
 _PLACEHOLDERS = {ID: r"[A-Za-z0-9_.:-]+", INDEX: r"[0-9]+"}
 
 
@@ -84,6 +85,9 @@ def read_calls(
             continue
         if strict and (said[: start[0]].strip("\n ") or said[end:].strip()):
             continue
+        if reader.broken(said[: start[0]]) or reader.broken(said[end:]):
+            problem = "a call begins beside those that can be read, and is none"
+            return NativeTurn(said[: start[0]].strip(), (), False, problem, spoken.unclosed)
         return NativeTurn(said[: start[0]].strip(), calls, strict, "", spoken.unclosed)
     return NativeTurn(said.strip(), (), False, "", spoken.unclosed)
 
@@ -107,6 +111,11 @@ def _pattern(text: str, strict: bool, values: tuple[tuple[str, str], ...] = ()) 
 class _Reader:
     def __init__(self, text: str, form: CallForm, texts: Mapping[str, frozenset[str]], *, strict: bool):
         self._text, self._form, self._texts, self._strict = text, form, texts, strict
+
+    def broken(self, text: str) -> bool:
+        """Whether text beside the calls holds the tag that a call begins with."""
+        tag = _TAG.match((self._form.before_name or self._form.opening).strip())
+        return tag is not None and tag[0] in text
 
     def begins(self) -> tuple[int, int] | None:
         """Where the first call begins, and where its name does."""
