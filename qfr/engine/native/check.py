@@ -13,7 +13,7 @@ from qfr.engine.template import ChatTemplate
 
 _TOOL = "qfr_probe"
 _KEYS = ("qfr_key_one", "qfr_key_two")
-_VALUES: tuple[tuple[str, str], ...] = (("O-17", "two words"), ("12", "a <b> 'c' \"d\""))
+_VALUES: tuple[tuple[str, str], ...] = (("O-17", "two words"), ("12", "a: b = c"))
 
 
 def call_form(
@@ -79,7 +79,7 @@ def written(
     given = messages(form, calls)
     base = template.render(given[:1], tools=tools, prompt=False)
     whole = template.render(given, tools=tools, prompt=False)
-    begin = re.split(f"[{ID}{INDEX}]", (form.opening + form.before_name).strip())[0]
+    begin = re.split(f"[{ID}{INDEX}]", form.opening + form.before_name)[0]
     start = whole.find(begin, max(0, len(shared_start(base, whole)) - len(begin)))
     if start < 0:
         raise NoForm("its calls do not begin as derived", where=template.file)

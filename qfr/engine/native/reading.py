@@ -1,8 +1,9 @@
 """A model's text to tool calls, by the form that its template writes them in.
 
-Strict: the whole turn, thoughts aside, is calls exactly as the template writes them. Tolerant: text before and
-after the calls, blanks that differ, arguments as a JSON string, a missing end of the last call. Nothing else
-is repaired: one call that begins and cannot be read makes the turn unreadable. Model text is hostile: nothing here raises on it, and nothing is evaluated.
+Strict: the whole turn, thoughts aside, is calls exactly as the template writes them. Tolerant: text before
+and after the calls, blanks that differ, arguments as a JSON string, a missing end of the last call. Nothing
+else is repaired: one call that begins and cannot be read makes the turn unreadable. Model text is hostile:
+nothing here raises on it, and nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -184,9 +185,9 @@ class _Reader:
         end = self._match(text, at)
         if end is not None:
             return end
-        if not self._strict and not self._text[at:].strip():
-            # The end of the last call is missing: the model stopped there.
-            return at
+        if not self._strict and "".join(text.split()).startswith("".join(self._text[at:].split())):
+            # The model stopped within the end of the last call.
+            return len(self._text)
         raise _Unreadable(f"the end of a call is missing at character {at}")
 
     def _object(self, at: int) -> tuple[dict[str, Json], int]:
