@@ -112,3 +112,15 @@ def test_exactly_one_bos_where_the_model_wants_one(
     assert (first + second + third).count(model.bos or 0) == expected
     assert (first[0] == model.bos) == bool(expected)
     model.close()
+
+
+@pytest.mark.parametrize("adds_bos", [False, None])
+def test_a_file_that_names_no_bos_has_none(adds_bos: bool | None, tmp_path: Path) -> None:
+    """llama.cpp has an id all the same: that of a comma in this vocabulary."""
+    template = "{{ bos_token }}" + str(TinyModel().template)
+    made = write_model(tmp_path / "m.gguf", TinyModel(template=template, bos="", add_bos=adds_bos))
+    model, tokens, rendering = tokenizer(open_model(made, tmp_path))
+    assert model.bos is None
+    assert rendering.write(["s", "t"], tokens.layout.shape.dialect).startswith("<|im_start|>")
+    assert segments(tokens, "s", "t", "o")[0][0] == model.tokenize("<|im_start|>", special=True)[0]
+    model.close()

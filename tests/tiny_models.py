@@ -107,6 +107,7 @@ class TinyModel:
     context: int = 2048
     add_bos: bool | None = None
     bos: str = "<|begin|>"
+    # "" = the file names none.
     eos: str = "<|im_end|>"
     user_defined: tuple[str, ...] = ()
     # Controls that the vocabulary lists as user-defined.
@@ -237,7 +238,8 @@ def _write_vocabulary(writer: gguf.GGUFWriter, model: TinyModel) -> list[str]:
         writer.add_token_scores(scores)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    writer.add_bos_token_id(tokens.index(model.bos))
+    if model.bos:
+        writer.add_bos_token_id(tokens.index(model.bos))
     writer.add_eos_token_id(tokens.index(model.eos))
     if model.add_bos is not None:
         writer.add_add_bos_token(model.add_bos)

@@ -393,7 +393,7 @@ def _rounds(template: ChatTemplate, dialect: Dialect, rounds: int) -> str:
 def _shape(template: ChatTemplate, dialect: Dialect, renderings: Sequence[str]) -> Shape:
     pieces = [_MARK.split(text)[::3] for text in renderings]
     opening, prompt = pieces[0][1], pieces[0][-1]
-    header, closing = pieces[1][2], pieces[1][3]
+    header, closing = _beside_turn(renderings[1])
     write = _Probe(template, dialect)
     sought = template.sought()
     refused = tuple(string for string in sought if write.refuses(string))
@@ -409,7 +409,7 @@ def _shape(template: ChatTemplate, dialect: Dialect, renderings: Sequence[str]) 
         prompt=prompt,
         closing=closing,
         markup="\0".join(sorted({piece for text in pieces for piece in text})),
-        rewrites=_rewrites(pieces),
+        rewrites=_rewrites(pieces, renderings),
         system_role=role,
         thinking=opened_thought(prompt),
         thinks=_thinks(template, dialect),
@@ -424,8 +424,21 @@ def _thinks(template: ChatTemplate, dialect: Dialect) -> bool:
     return quiet != template.write(marks, dialect)
 
 
-def _rewrites(pieces: Sequence[Sequence[str]]) -> str:
+def _beside_turn(text: str) -> tuple[str, str]:
+    """Markup right before and right behind the turn of a conversation that has one."""
+    start = text.index(mark(ASSISTANT))
+    end = start + len(mark(ASSISTANT))
+    earlier = [found.end() for found in _MARK.finditer(text, 0, start)]
+    later = _MARK.search(text, end)
+    return text[max(earlier, default=0) : start], text[end : len(text) if later is None else later.start()]
+
+
+def _rewrites(pieces: Sequence[Sequence[str]], renderings: Sequence[str]) -> str:
     """What changes in earlier text as a conversation of plain messages grows."""
+    for text in renderings:
+        order = [int(found[1]) for found in _MARK.finditer(text)]
+        if order != sorted(set(order)):
+            return "messages do not stand in their order, or stand twice"
     if pieces[1][2] != pieces[0][2]:
         return f"a turn opens with {pieces[0][2]!r}, history shows {pieces[1][2]!r}"
     for rounds, (short, long) in enumerate(pairwise(pieces)):
