@@ -158,3 +158,9 @@ def test_a_bare_value_is_a_text_where_the_schema_says_so() -> None:
 def test_hostile_text_is_read_without_an_error(pieces: list[str]) -> None:
     for name in ("tags", "array", "tagged", "pythonic", "typed"):
         read("".join(pieces), name)
+
+
+@pytest.mark.parametrize(("tool", "read_as"), [("f", []), ("unknown", [("unknown", {"b": "{'a': 1}"})])])
+def test_a_value_that_is_no_json_is_no_value(tool: str, read_as: Given) -> None:
+    text = f"<call>\n<function={tool}>\n<p=b>\n{{'a': 1}}\n</p>\n</function>\n</call>"
+    assert calls(read(text, "tagged")) == read_as

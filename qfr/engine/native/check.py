@@ -14,6 +14,7 @@ from qfr.engine.template import ChatTemplate
 _TOOL = "qfr_probe"
 _KEYS = ("qfr_key_one", "qfr_key_two")
 _VALUES: tuple[tuple[str, str], ...] = (("O-17", "two words"), ("12", "a: b = c"))
+_AWKWARD = ("say \"hi\" <b> & 'x'", "two\nlines, {a: [1]}")
 
 
 def call_form(
@@ -40,6 +41,15 @@ def call_form(
                 where=template.file,
                 hint="executor=tolerant plays the text protocol, which needs no tools in the template",
             )
+    # Texts that a template may escape: what comes back is the same text, or no call.
+    calls = [(_TOOL, dict(zip(_KEYS, _AWKWARD, strict=True)))]
+    read = read_calls(written(template, form, every, calls, ends), form, {_TOOL: frozenset(_KEYS)})
+    if read.calls and [(call.name, json.loads(call.arguments)) for call in read.calls] != calls:
+        raise NoForm(
+            "no form of a tool call follows from its chat template: it escapes texts in a way of its own",
+            where=template.file,
+            hint="executor=tolerant plays the text protocol, which needs no tools in the template",
+        )
     return form
 
 

@@ -229,7 +229,7 @@ class _Reader:
             if begin is None:
                 continue
             if not is_text:
-                return self._plain(closes, begin, key)
+                return self._plain(closes, begin, key, known=name in self._texts)
             return self._quoted(closes, begin, key)
         raise _Unreadable(f"the value of {key!r} is missing at character {at}")
 
@@ -249,8 +249,11 @@ class _Reader:
             raise _Unreadable(f"the value of {key!r} has no end")
         return self._text[at : found.start()], found.end()
 
-    def _plain(self, closes: str, at: int, key: str) -> tuple[Json, int]:
-        """A value that stands as JSON; Python's words for true, false and none are read too."""
+    def _plain(self, closes: str, at: int, key: str, *, known: bool) -> tuple[Json, int]:
+        """A value that stands as JSON; Python's words for true, false and none are read too.
+
+        What is no JSON is a text where the tool is not known, so that its name is what is wrong.
+        """
         at += len(self._text[at:]) - len(self._text[at:].lstrip())
         for word, meant in (("True", True), ("False", False), ("None", None)):
             if self._text.startswith(word, at):
@@ -260,7 +263,7 @@ class _Reader:
             end = self._match(closes, decoded.end, **{KEY: key})
             if end is not None:
                 return decoded.value, end
-        if not closes.strip():
+        if known or not closes.strip():
             raise _Unreadable(f"the value of {key!r} is no JSON value")
         return self._quoted(closes, at, key)
 
