@@ -8,6 +8,7 @@ a cell's identity (`identity()` or `aside()`); `qfr.identity` turns the marked f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from qfr.asides import RegistrationConfig as RegistrationConfig
 from qfr.asides import ReportConfig as ReportConfig
@@ -76,6 +77,10 @@ class ModelConfig:
     # Preset among `files` from which presets that are not published are derived; null = none is.
     allow_requantize: bool = identity()
     # Allow deriving from a file that is itself quantized (marked as such everywhere).
+    template: str | None = identity()
+    # File with a chat template that takes the place of the GGUF's own.
+    template_options: dict[str, Any] = identity()
+    # More variables of the chat template, such as enable_thinking.
     reference_agent: bool = aside()
     # A small agent of our own, sensitive by design and never evidence about another model.
     license: str | None = aside()

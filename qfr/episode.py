@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from qfr.config import ExecutorKind
-from qfr.engine.base import Ask, Engine, StreamEngine
+from qfr.engine.base import Ask, Engine, EngineInfo, StreamEngine
 from qfr.errors import EngineError
 from qfr.protocol import (
     ParsedTurn,
@@ -81,15 +81,15 @@ class Scripts:
     system : str
         The prompt's exact text.
     rules : Rules
-    n_ctx
-        Tells the context length of the engine, in tokens.
+    info
+        Tells what the engine says of itself.
     """
 
-    def __init__(self, world: World, system: str, rules: Rules, n_ctx: Callable[[], int]) -> None:
+    def __init__(self, world: World, system: str, rules: Rules, info: Callable[[], EngineInfo]) -> None:
         self.world = world
         self.system = system
         self.rules = rules
-        self._n_ctx = n_ctx
+        self._info = info
 
     def script(self, cell_id: str, kind: FaultKind, piece: Piece) -> Script:
         """THE loop: one episode from its start."""
@@ -109,7 +109,12 @@ class Scripts:
                 ending = Ending.out_of_context
                 break
             injector.saw(len(turns))
-            parsed = read_turn(generation.text, tools, repair=rules.executor is ExecutorKind.tolerant)
+            parsed = read_turn(
+                generation.text,
+                tools,
+                repair=rules.executor is ExecutorKind.tolerant,
+                thinking=bool(self._info().thinking),
+            )
             observation = self._observe(parsed, injector, len(turns))
             turns.append(Turn(len(turns), generation, parsed.parse, parsed.call, observation))
             errors += observation.channel is not None
@@ -134,7 +139,7 @@ class Scripts:
 
     def _no_room(self, task: Task) -> EngineError:
         """Not even the task could be shown: nothing is learned of the agent, so it is no zero."""
-        size = self._n_ctx()
+        size = self._info().n_ctx
         return EngineError(
             f"the system message and task {task.id} do not fit into the context of {size} tokens",
             hint="raise engine.n_ctx, or leave it out: then it is what the suite needs",
@@ -183,7 +188,7 @@ class Episodes:
     def __init__(self, engine: Engine, world: World, system: str, rules: Rules) -> None:
         self.engine = engine
         self.world = world
-        self._scripts = Scripts(world, system, rules, lambda: engine.info.n_ctx)
+        self._scripts = Scripts(world, system, rules, lambda: engine.info)
 
     def play(self, cell_id: str, task: Task, kind: FaultKind, site: Site | None) -> Episode:
         """Play one episode from its start.
@@ -225,7 +230,7 @@ class Together:
         self.engine = engine
         self.world = world
         self.streams = streams
-        self._scripts = Scripts(world, system, rules, lambda: engine.info.n_ctx)
+        self._scripts = Scripts(world, system, rules, lambda: engine.info)
 
     def play(self, cell_id: str, kind: FaultKind, pieces: Sequence[Piece]) -> tuple[Episode, ...]:
         """Play a wave: each stream takes the next episode as soon as its own has ended.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
-from qfr.canonical import digest
-from qfr.config import CellConfig, EngineKind
+from qfr.canonical import digest, sha256_hex
+from qfr.config import CellConfig, EngineKind, ModelConfig
 from qfr.records import FaultKind
 
 IDENTITY_VERSION = 1
@@ -78,6 +78,7 @@ def declared_source(cfg: CellConfig) -> dict[str, object]:
     """
     model, preset = cfg.model, cfg.quant.preset
     source: dict[str, object] = {"name": model.name, "preset": preset}
+    source |= _declared_template(model)
     if cfg.engine.kind is EngineKind.openai:
         # The weights are the server's; what it says of them is measured when it is asked.
         return source
@@ -94,6 +95,17 @@ def declared_source(cfg: CellConfig) -> dict[str, object]:
     if chosen != preset:
         source |= {"derived_from": chosen, "imatrix": cfg.quant.imatrix is not None}
     return source
+
+
+def _declared_template(model: ModelConfig) -> dict[str, object]:
+    """The chat template that takes the place of the file's own, and its variables; nothing where unset."""
+    declared: dict[str, object] = {}
+    if model.template is not None:
+        path = Path(model.template).expanduser()
+        declared["template"] = sha256_hex(path.read_bytes()) if path.is_file() else model.template
+    if model.template_options:
+        declared["template_options"] = model.template_options
+    return declared
 
 
 def design_fields(

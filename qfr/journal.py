@@ -18,7 +18,7 @@ from pathlib import Path
 
 from qfr.canonical import canonical, quote
 from qfr.errors import LogError
-from qfr.records import SCHEMA_VERSION, Episode, FaultKind
+from qfr.records import SCHEMA_VERSION, Episode, FaultKind, Generation
 from qfr.typed_json import build
 
 _GOLD = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")
@@ -33,11 +33,18 @@ def encode(episode: Episode) -> bytes:
 
     An episode holds no Decimal, so the standard encoder writes the same text as `canonical`, faster.
     """
-    # `vars` gives a record's fields as they are; `dataclasses.asdict` would copy every value.
     text = json.dumps(
-        episode, default=vars, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+        episode, default=_fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
     return text.encode("ascii") + b"\n"
+
+
+def _fields(record: object) -> dict[str, object]:
+    """A record's fields as they are; `dataclasses.asdict` would copy every value."""
+    fields = vars(record)
+    if isinstance(record, Generation) and not record.rewritten:
+        return {name: value for name, value in fields.items() if name != "rewritten"}
+    return fields
 
 
 def decode(line: bytes, *, where: str) -> Episode:

@@ -19,6 +19,7 @@ from qfr.bounded_json import MAX_DIGITS, Decoder, exceeds_bounds, read_number
 from qfr.canonical import Json, canonical, quote, readable
 from qfr.errors import did_you_mean
 from qfr.records import Channel, Kind, Observation, Parameter, ParseKind, Role, Tool, ToolCall
+from qfr.thoughts import apart, holds_mark
 
 MAX_TURN_CHARS = 32_768
 # A longer turn is not read at all.
@@ -34,6 +35,8 @@ _CODES = {
     Channel.entity: "not_found",
 }
 _BLANKS = " \t\r\n"
+# Between the parts of a turn that thoughts part: no JSON reaches across it.
+_NO_JSON = "\0"
 _START = re.compile(
     r'\{[ \t\r\n]*(?:["}]|[\'\w]{1,64}[\'\w .-]{0,64}[ \t\r\n]*:)|\[[ \t\r\n]*["{\[\]0-9tfnNI-]'
 )
@@ -96,7 +99,7 @@ class _Object:
     parse: ParseKind
 
 
-def read_turn(text: str, tools: Sequence[Tool], *, repair: bool) -> ParsedTurn:
+def read_turn(text: str, tools: Sequence[Tool], *, repair: bool, thinking: bool = False) -> ParsedTurn:
     """Read a model turn. Never raises, whatever the text.
 
     Parameters
@@ -108,8 +111,10 @@ def read_turn(text: str, tools: Sequence[Tool], *, repair: bool) -> ParsedTurn:
     repair : bool
         True = tolerant executor. False = a turn that is not strict JSON, or an answer that is no literal
         number, is a problem.
+    thinking : bool
+        The template has opened a thought before the turn: what stands before its end is no part of it.
     """
-    found = _find(text, tools, repair)
+    found = _find(text, tools, repair, thinking)
     if isinstance(found, Problem):
         return ParsedTurn(ParseKind.none, None, None, {}, found)
     return _check(found, tools, repair)
@@ -153,14 +158,24 @@ def _error_text(code: str, message: str) -> str:
     return f"Observation: {readable({'ok': False, 'error': code, 'message': message})}"
 
 
-def _find(text: str, tools: Sequence[Tool], repair: bool) -> _Object | Problem:
-    """The object that the turn stands for: the whole turn, or the first one in it that stands in no array."""
+def _find(text: str, tools: Sequence[Tool], repair: bool, thinking: bool) -> _Object | Problem:
+    """The object that the turn stands for: the whole turn, or the first one in it that stands in no array.
+
+    Thoughts are no part of the turn.
+    """
     if len(text) > MAX_TURN_CHARS:
         return _bad_format(f"The turn has {len(text)} characters; at most {MAX_TURN_CHARS} are read.")
     body = text.strip(_BLANKS)
     if not body:
         return _bad_format("The turn is empty.")
     decoder = Decoder(body)
+    if thinking or (holds_mark(body) and not _is_object(body)):
+        spoken = apart(body, inside=thinking)
+        body = _NO_JSON.join(piece for piece in spoken.said if piece.strip(_BLANKS)).strip(_BLANKS)
+        decoder = Decoder(body)
+        if not body:
+            ends = "ends inside a thought" if spoken.unclosed else "holds nothing but a thought"
+            return _bad_format(f"The turn {ends}; a call counts only behind it.")
     whole = decoder.at(0)
     alone = whole.found and whole.end == len(body)
     if alone and whole.flaw is not None:
@@ -174,6 +189,12 @@ def _find(text: str, tools: Sequence[Tool], repair: bool) -> _Object | Problem:
     if not body.startswith("{"):
         return _bad_format("The turn does not start with a JSON object.")
     return _bad_format("More text follows the JSON object." if whole.found else "The turn is not valid JSON.")
+
+
+def _is_object(body: str) -> bool:
+    """Whether the whole turn is one object: marks of thoughts in it are texts of its own."""
+    whole = Decoder(body).at(0)
+    return whole.end == len(body) and isinstance(whole.value, dict)
 
 
 def _first_object(body: str, decoder: Decoder, tools: Sequence[Tool]) -> _Object | Problem:

@@ -154,6 +154,9 @@ class Generation:
     # SHA-256 over the little-endian float32 logit vectors of this turn's tokens, in order.
     control_text: bool
     # True when a content of this turn's input, or the turn itself, spells a control token of the model.
+    rewritten: int = 0
+    # Tokens of earlier messages that were read anew before this turn, since the chat template shows them
+    # otherwise as the conversation grows. Not written down where it is 0.
 
 
 @dataclass(frozen=True)

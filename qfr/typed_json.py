@@ -1,4 +1,4 @@
-"""Records from plain JSON: every field of its declared type, nothing missing, nothing unknown."""
+"""Records from plain JSON: every field of its declared type, nothing unknown."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ _Read = Callable[[object, str], object]
 class _Field:
     label: str
     read: _Read
+    optional: bool
+    # It has a default, which stands for it where it is left out.
 
 
 def build(kind: type[T], raw: object) -> T:
@@ -42,17 +44,23 @@ def build(kind: type[T], raw: object) -> T:
     if not isinstance(raw, Mapping):
         raise TypeError(f"{kind.__name__} is not an object")
     fields = _fields(cast("Any", kind))
-    if raw.keys() != fields.keys():
-        word = "lacks" if fields.keys() - set(raw) else "does not know"
-        raise ValueError(f"{kind.__name__} {word} {sorted(fields.keys() ^ raw.keys())[0]!r}")
-    return kind(**{name: field.read(raw[name], field.label) for name, field in fields.items()})
+    missing = [name for name, field in fields.items() if name not in raw and not field.optional]
+    unknown = sorted(raw.keys() - fields.keys())
+    if missing or unknown:
+        word = "lacks" if missing else "does not know"
+        raise ValueError(f"{kind.__name__} {word} {sorted([*missing, *unknown])[0]!r}")
+    return kind(**{name: field.read(raw[name], field.label) for name, field in fields.items() if name in raw})
 
 
 @cache
 def _fields(kind: Any) -> dict[str, _Field]:
     hints = get_type_hints(kind)
     return {
-        field.name: _Field(f"{kind.__name__}.{field.name}", _reader(hints[field.name]))
+        field.name: _Field(
+            f"{kind.__name__}.{field.name}",
+            _reader(hints[field.name]),
+            optional=field.default is not dataclasses.MISSING,
+        )
         for field in dataclasses.fields(kind)
     }
 

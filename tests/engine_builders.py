@@ -14,6 +14,7 @@ from qfr.engine.llama_api import LlamaLog
 from qfr.engine.llama_model import LoadedModel
 from qfr.engine.template import ChatTemplate
 from qfr.engine.tokens import Tokenizer
+from qfr.engine.transcript import Layout
 from qfr.records import Generation
 
 
@@ -69,6 +70,8 @@ def model_config(**changes: Any) -> ModelConfig:
         files={},
         derive_from=None,
         allow_requantize=False,
+        template=None,
+        template_options={},
         reference_agent=False,
         license=None,
         suite=None,
@@ -151,7 +154,7 @@ Vocabulary = tuple[LoadedModel, Tokenizer, ChatTemplate]
 def tokenizer(file: ModelFile) -> Vocabulary:
     model = LoadedModel(file.path, engine_config(), 64, LlamaLog())
     template = ChatTemplate(file.facts.template, model.spelling(model.bos), model.spelling(model.eos), "x")
-    return model, Tokenizer(model, template.markup()), template
+    return model, Tokenizer(model, Layout(template)), template
 
 
 def joint(model: LoadedModel, text: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_builders import TALK, Script, Step, engine_config, play, tokenizer
+from engine_builders import TALK, Script, Step, engine_config, play
 from tiny_models import MODELS, TinyModel, write_model
 
 from qfr.config import EngineConfig
@@ -19,7 +19,8 @@ from qfr.engine.llama import LlamaEngine
 from qfr.engine.llama_api import LlamaLog
 from qfr.engine.llama_model import LoadedModel
 from qfr.engine.template import ChatTemplate
-from qfr.engine.tokens import Tokenizer
+from qfr.engine.tokens import Kept, Segmented, Tokenizer
+from qfr.engine.transcript import Layout
 from qfr.errors import ConfigError, EngineError, ModelFileError
 from qfr.records import StopReason
 
@@ -90,26 +91,30 @@ def test_logits_that_are_not_finite_are_an_error(
 
 
 def replayed(file: ModelFile, config: EngineConfig, script: Script) -> list[tuple[tuple[int, ...], str]]:
-    """Tokens and digest of each turn, from segments evaluated in a plain loop in a context of their own."""
-    model, tokens, _ = tokenizer(file)
-    model.close()
+    """Tokens and digest of each turn: before each the whole transcript is evaluated into an empty cache."""
     model = LoadedModel(file.path, config, 1024, LlamaLog())
-    tokens = Tokenizer(
-        model,
-        ChatTemplate(file.facts.template, model.spelling(model.bos), model.spelling(model.eos), "x").markup(),
-    )
-    turns = []
-    pending: list[int] = []
+    spelled = model.spelling(model.bos), model.spelling(model.eos)
+    tokens = Tokenizer(model, Layout(ChatTemplate(file.facts.template, *spelled, "x")))
+    told = tokens.conversation(script.system, script.steps[0].message)
+    turns: list[tuple[tuple[int, ...], str]] = []
+    openings: list[tuple[Segmented, ...]] = []
     for index, step in enumerate(script.steps):
-        segments = (
-            tokens.opening(script.system, step.message)
-            if index == 0
-            else ((*pending,), tokens.observation(step.message))
-        )
-        for segment in segments:
-            if segment:
+        if index:
+            told = told.grown(tokens.text(turns[-1][0]), step.message)
+        model.clear()
+        segments = tokens.segments(told.shown()).segments
+        for place, segment in enumerate(segments):
+            if not isinstance(segment, Kept):
                 logits = model.decode(segment)
-        digest, chosen = hashlib.sha256(), []
+                continue
+            written = turns[segment.turn][0]
+            read = written[:-1] if model.is_end(written[-1]) else written
+            # Token by token behind what it was generated behind, else as history.
+            same = segments[:place] == openings[segment.turn]
+            for piece in [(token,) for token in read] if same else [read]:
+                logits = model.decode(piece)
+        openings.append(segments)
+        digest, chosen = hashlib.sha256(), list[int]()
         script_ids = None if step.forced is None else tokens.assistant(step.forced)
         while True:
             digest.update(np.array(logits, dtype="<f4").tobytes())
@@ -118,7 +123,6 @@ def replayed(file: ModelFile, config: EngineConfig, script: Script) -> list[tupl
             if model.is_end(chosen[-1]) or len(chosen) == step.max_tokens:
                 break
             logits = model.decode(chosen[-1:])
-        pending = [] if model.is_end(chosen[-1]) else chosen[-1:]
         turns.append((tuple(chosen), digest.hexdigest()))
     model.close()
     return turns

@@ -39,16 +39,18 @@ def test_forked_fresh_and_reordered_runs_are_bit_equal(
     engine = load(name, **changes)
     assert [play(engine, script) for script in scripts] == fresh
     counters = engine.counters()
-    if engine.info.rewind:
+    if engine.info.rewind and name != "moves":
         assert counters.evaluated == counters.tree
     else:
+        # Where the system text moves to the newest message, the cache has let go of it as a fork needs it.
         assert counters.evaluated > counters.tree
+    assert (counters.rewritten > 0) == bool(engine.info.rewrites)
     assert counters.trie <= counters.tree < counters.fresh
     assert counters.evaluated == counters.prefill_tokens + counters.decode_tokens
     order = list(range(len(scripts)))
     random.Random(5).shuffle(order)
     assert [play(engine, scripts[index]) for index in order] == [fresh[index] for index in order]
-    assert engine.info.rewind == (variant not in ("recurrent", "window kept short"))
+    assert engine.info.rewind == (variant not in ("recurrent", "thinks_recurrent", "window kept short"))
 
 
 @pytest.mark.parametrize("preset", ["Q8_0", "Q4_K_M", "Q3_K_M", "Q2_K", "IQ4_XS"])

@@ -300,29 +300,92 @@ def test_json_forms_read_back(text: str, number: Decimal) -> None:
     assert canonical(value).isascii()
 
 
-CALL = '{"tool": "get_order", "arguments": {"order_id": "O-1"}}'
+LOOKUP = '{"tool": "get_order", "arguments": {"order_id": "O-1"}}'
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        f'{{"sure": tru, "call": {CALL}}}',
-        f"{{'note': 'x', 'call': {CALL}}}",
-        f"{{call: {CALL}}}",
-        f'{{ "note": x, "calls": [{CALL}] }}',
-        f"[1, oops, {CALL}]",
-        f'{{"a": 1,, "b": {{"c": {CALL}}}}} and no more',
-        f'{{"a" "b", "call": {CALL}}}',
+        f'{{"sure": tru, "call": {LOOKUP}}}',
+        f"{{'note': 'x', 'call': {LOOKUP}}}",
+        f"{{call: {LOOKUP}}}",
+        f'{{ "note": x, "calls": [{LOOKUP}] }}',
+        f"[1, oops, {LOOKUP}]",
+        f'{{"a": 1,, "b": {{"c": {LOOKUP}}}}} and no more',
+        f'{{"a" "b", "call": {LOOKUP}}}',
     ],
 )
 def test_a_part_of_a_broken_object_is_no_object(text: str) -> None:
     turn = read_turn(text, TOOLS, repair=True)
     assert (turn.parse, turn.call) == (ParseKind.none, None)
     # What follows the broken one counts.
-    later = read_turn(f"{text} I mean {CALL}", TOOLS, repair=True)
+    later = read_turn(f"{text} I mean {LOOKUP}", TOOLS, repair=True)
     assert later.call == ToolCall("get_order", '{"order_id":"O-1"}')
 
 
 @pytest.mark.parametrize("before", ["Use {braces} so: ", "{ ", "{{", 'a "quote: ', "set {x, y} ", "{1: 2} "])
 def test_braces_in_prose_do_not_hide_a_call(before: str) -> None:
-    assert read_turn(before + CALL, TOOLS, repair=True).call == ToolCall("get_order", '{"order_id":"O-1"}')
+    assert read_turn(before + LOOKUP, TOOLS, repair=True).call == ToolCall("get_order", '{"order_id":"O-1"}')
+
+
+# Thoughts
+
+CALL, OTHER = find('"k"'), find('"x"')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>{OTHER}</think>{CALL}",
+        f"<think>\n{OTHER}\n</think>\n\n{CALL}\n",
+        f"<think></think>{CALL}",
+        f"[THINK]{OTHER}[/THINK]{CALL}",
+        f"<|channel>thought\n{OTHER}<channel|>{CALL}",
+        f"<|channel|>analysis<|message|>{OTHER}<|end|><|start|>assistant<|channel|>final<|message|>{CALL}",
+        f"<|START_THINKING|>{OTHER}<|END_THINKING|><|START_RESPONSE|>{CALL}<|END_RESPONSE|>",
+        f"{OTHER}</think>{CALL}",
+    ],
+)
+def test_a_call_in_a_thought_is_no_call(text: str) -> None:
+    """What the model writes for itself is no part of its turn, under neither reading."""
+    for read in (tolerant(text), strictly(text)):
+        assert read.call == ToolCall("find", '{"key":"k"}')
+        assert read.parse is ParseKind.strict
+
+
+@pytest.mark.parametrize(
+    ("text", "thinking", "said"),
+    [
+        (f"<think>{CALL}", False, "ends inside a thought"),
+        (f"<think>a</think><think>{CALL}", False, "ends inside a thought"),
+        (CALL, True, "ends inside a thought"),
+        ("x" * 50, True, "ends inside a thought"),
+        (f"<think>{CALL}</think>", False, "holds nothing but a thought"),
+        (f"{CALL}</think>", True, "holds nothing but a thought"),
+        (f"<|channel|>analysis<|message|>{CALL}", False, "ends inside a thought"),
+    ],
+)
+def test_an_unclosed_thought_holds_no_call(text: str, thinking: bool, said: str) -> None:
+    read = read_turn(text, TOOLS, repair=True, thinking=thinking)
+    assert read.call is None
+    assert read.problem is not None
+    assert read.problem.channel is Channel.form
+    assert said in read.problem.message
+
+
+def test_a_thought_that_the_template_opened_ends_in_the_turn() -> None:
+    read = read_turn(f"{OTHER} no</think>\n{CALL}", TOOLS, repair=False, thinking=True)
+    assert read.call == ToolCall("find", '{"key":"k"}')
+
+
+def test_a_call_before_a_thought_counts() -> None:
+    assert tolerant(f"{CALL}<think>hm").call == ToolCall("find", '{"key":"k"}')
+
+
+def test_marks_inside_a_call_are_its_own_text() -> None:
+    read = strictly(find('"<think>"'))
+    assert read.call == ToolCall("find", '{"key":"<think>"}')
+
+
+def test_no_object_reaches_across_a_thought() -> None:
+    assert tolerant('{"tool": "find", <think>a</think> "arguments": {"key": "k"}}').call is None

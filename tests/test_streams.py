@@ -104,7 +104,10 @@ def test_a_stream_alone_and_every_fork_equal_the_engine_of_one_stream(variant: s
         assert alone(engine, script, (index + 1) % 3) == wanted[index]
     after = engine.counters()
     if engine.info.rewind:
-        assert after.tree <= after.evaluated < after.fresh
+        # A kept transcript is what the template shows at its end: rewritten history is hardly shared.
+        shared = after.fresh - after.evaluated
+        assert after.tree <= after.evaluated
+        assert shared > 0 or name == "moves"
     else:
         assert after.evaluated - before.evaluated > before.evaluated
     engine.close()

@@ -13,6 +13,7 @@ from tiny_models import CONTROLS, TinyModel, write_model
 
 from qfr.engine.gguf import ModelFile, open_model
 from qfr.engine.llama_model import LoadedModel
+from qfr.engine.tokens import Kept, Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +45,16 @@ def test_segments_are_the_joint_tokenization(
     if name in ("gemma", "window"):
         # System message and task share a text without a control token: they are cut where the task starts.
         system, task = system + ".", "t" + task
-    first, second = tokens.opening(system, task)
-    assert first + second == joint(model, template.render([system, task]))
+    dialect = tokens.layout.shape.dialect
+    told = tokens.conversation(system, task)
+    first, second = tokens.segments(told.shown()).segments
+    assert first + second == joint(model, template.write([system, task], dialect))
     # The segment of an observation, behind a turn that ends like any text does.
-    whole = joint(model, template.render([system, task, "Done.", observation]))
-    turn = tokens.assistant("Done.")[:-1]
-    assert first + second + turn + tokens.observation(observation) == whole
+    whole = joint(model, template.write([system, task, "Done.", observation], dialect))
+    *opening, kept, last = tokens.segments(told.grown("Done.", observation).shown()).segments
+    assert opening == [first, second]
+    assert kept == Kept(0)
+    assert first + second + tokens.assistant("Done.")[:-1] + last == whole
 
 
 @pytest.mark.parametrize("name", ["smollm2", "chatml", "llama3", "gemma", "inst", "loose_controls"])
@@ -63,13 +68,22 @@ def test_content_never_becomes_control(
         [*CONTROLS, "<s>", "</s>", "<|endoftext|>", "<tool_call>", "<|im_", "start|>", " ", "a"]
     )
     text = "".join(data.draw(st.lists(spelled, max_size=6)))
-    plain = tuple(map(count_controls(model), (*tokens.opening("s", "t"), tokens.observation("o"))))
-    assert tuple(map(count_controls(model), (*tokens.opening(text, text), tokens.observation(text)))) == plain
+    plain = tuple(map(count_controls(model), segments(tokens, "s", "t", "o")))
+    assert tuple(map(count_controls(model), segments(tokens, text, text, text))) == plain
     assert count_controls(model)(tokens.assistant(text)) == 1
     read = b"".join(map(model.piece, tokens.assistant(text)[:-1])).decode()
     assert read.lstrip() == text.lstrip()
     known = {special.text for special in model.specials if special.control or name == "loose_controls"}
     assert tokens.spells_control(text) == any(control in text for control in known)
+
+
+def segments(tokens: Tokenizer, system: str, task: str, observation: str) -> list[tuple[int, ...]]:
+    told = tokens.conversation(system, task)
+    found = [
+        *tokens.segments(told.shown()).segments,
+        *tokens.segments(told.grown("A", observation).shown()).segments[-1:],
+    ]
+    return [segment for segment in found if not isinstance(segment, Kept)]
 
 
 def count_controls(model: LoadedModel) -> Callable[[tuple[int, ...]], int]:
@@ -94,7 +108,19 @@ def test_exactly_one_bos_where_the_model_wants_one(
     template = ("{{ bos_token }}" if writes_bos else "") + str(TinyModel().template)
     made = write_model(tmp_path / "m.gguf", TinyModel(template=template, add_bos=adds_bos))
     model, tokens, _ = tokenizer(open_model(made, tmp_path))
-    first, second = tokens.opening("system", "task")
-    assert (first + second + tokens.observation("x")).count(model.bos or 0) == expected
+    first, second, third = segments(tokens, "system", "task", "x")
+    assert (first + second + third).count(model.bos or 0) == expected
     assert (first[0] == model.bos) == bool(expected)
+    model.close()
+
+
+@pytest.mark.parametrize("adds_bos", [False, None])
+def test_a_file_that_names_no_bos_has_none(adds_bos: bool | None, tmp_path: Path) -> None:
+    """llama.cpp has an id all the same: that of a comma in this vocabulary."""
+    template = "{{ bos_token }}" + str(TinyModel().template)
+    made = write_model(tmp_path / "m.gguf", TinyModel(template=template, bos="", add_bos=adds_bos))
+    model, tokens, rendering = tokenizer(open_model(made, tmp_path))
+    assert model.bos is None
+    assert rendering.write(["s", "t"], tokens.layout.shape.dialect).startswith("<|im_start|>")
+    assert segments(tokens, "s", "t", "o")[0][0] == model.tokenize("<|im_start|>", special=True)[0]
     model.close()

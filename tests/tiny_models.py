@@ -44,6 +44,31 @@ INST = (
     "{{ ('' if loop.index0 == 1 else '[INST] ') + message['content'] + ' [/INST]' }}"
     "{% else %}{{ message['content'] + eos_token }}{% endif %}{% endfor %}"
 )
+# The next turn opens inside a thought; history shows the answer alone.
+THINKS = (
+    "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{{ m.content.split('</think>')[-1].lstrip() if m.role == 'assistant' else m.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+# The turns of history have a mark that the model writes itself.
+CHANNELS = (
+    "{% for m in messages %}{% if m.role == 'assistant' and '<|to|>' in m.content %}"
+    "{{ raise_exception('the answer alone') }}{% endif %}"
+    "<|im_start|>{{ m.role }}{{ '<|to|>all' if m.role == 'assistant' }}<|end|>{{ m.content }}<|im_end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant{% endif %}"
+)
+# The system text stands in the last user message.
+MOVES = (
+    "{{ bos_token }}{% for m in messages[1:] %}{% if m.role == 'user' %}<|im_start|>"
+    "{{ messages[0].content + '\n' if loop.last }}{{ m.content }}<|end|>"
+    "{% else %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}"
+)
+# No system message at all.
+NO_SYSTEM = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}"
+    "{{ raise_exception('no system') }}{% endif %}<start_of_turn>{{ m.role }}\n{{ m.content | trim }}"
+    "<end_of_turn>\n{% endfor %}{% if add_generation_prompt %}<start_of_turn>assistant\n{% endif %}"
+)
 CONTROLS = (
     *("<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     *("<start_of_turn>", "<end_of_turn>", "<|begin|>", "<|end|>"),
@@ -82,6 +107,7 @@ class TinyModel:
     context: int = 2048
     add_bos: bool | None = None
     bos: str = "<|begin|>"
+    # "" = the file names none.
     eos: str = "<|im_end|>"
     user_defined: tuple[str, ...] = ()
     # Controls that the vocabulary lists as user-defined.
@@ -212,7 +238,8 @@ def _write_vocabulary(writer: gguf.GGUFWriter, model: TinyModel) -> list[str]:
         writer.add_token_scores(scores)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    writer.add_bos_token_id(tokens.index(model.bos))
+    if model.bos:
+        writer.add_bos_token_id(tokens.index(model.bos))
     writer.add_eos_token_id(tokens.index(model.eos))
     if model.add_bos is not None:
         writer.add_add_bos_token(model.add_bos)
@@ -283,5 +310,10 @@ MODELS = {
     "recurrent": TinyModel(arch="mamba"),
     # By this name llama.cpp lets control tokens swallow the blanks after them.
     "swallowing": TinyModel(extra={"general.name": "phi-3"}, vocabulary="llama", eos="<|im_end|>"),
+    "thinks": TinyModel(template=THINKS, context=4096),
+    "thinks_recurrent": TinyModel(template=THINKS, arch="mamba", context=4096),
+    "channels": TinyModel(template=CHANNELS, context=4096),
+    "moves": TinyModel(template=MOVES, vocabulary="llama", add_bos=True, context=4096),
+    "no_system": TinyModel(template=NO_SYSTEM, add_bos=True, eos="<end_of_turn>"),
     "loose_controls": TinyModel(user_defined=("<|im_start|>", "<|im_end|>")),
 }

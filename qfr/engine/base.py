@@ -49,11 +49,38 @@ class EngineInfo:
     template_sha256: str
     # Digest of the chat template.
     system_role: str
-    # "own" when the template has a system turn, "folded" when it joins it to the first user turn.
+    # own = the template has a system turn; folded = it joins the text to the first user turn; refused = it
+    # takes no system message, and the text heads the first user message; server = a server's template.
     rewind: bool
     # False when the cache cannot be rewound and every episode is evaluated afresh.
     exactness: str = ""
     # What a trial of forks against fresh evaluation showed, in one line; "" where none was made.
+    thinking: str = ""
+    # Opening of a thought in which the template leaves the model when its turn begins; "" = none.
+    rewrites: str = ""
+    # What the template changes in earlier messages as a conversation grows; "" = nothing.
+    alters: str = ""
+    # Which contents the template shows otherwise than they are (escaped, cut); "" = none.
+    thinks: bool = False
+    # The template has a switch `enable_thinking`, and leaves it on.
+    transcript: str = ""
+    # Canonical JSON of all that a transcript is put together from: template, its variables, spelling of begin
+    # and end tokens, how it is asked, and the markup around messages.
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader has to know of the chat template, one sentence each."""
+        said = []
+        if self.system_role == "refused":
+            said.append("it takes no system message: the prompt heads the first user message")
+        if self.thinking:
+            said.append(f"each turn begins inside a thought ({self.thinking}); a call counts only behind it")
+        if self.thinks:
+            said.append("it lets the model think; model.template_options={enable_thinking: false} does not")
+        if self.rewrites:
+            said.append(f"it rewrites history, which is read anew: {self.rewrites}")
+        if self.alters:
+            said.append(f"it alters texts of these kinds: {self.alters}")
+        return tuple(said)
 
 
 @dataclass(frozen=True)
@@ -78,6 +105,8 @@ class Counters:
     # Tokens evaluated in segments.
     decode_tokens: int
     # Tokens evaluated one by one.
+    rewritten: int = 0
+    # Of `tree`: tokens of earlier messages that the template shows otherwise as the conversation grows.
 
 
 @dataclass(frozen=True)

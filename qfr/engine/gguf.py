@@ -60,6 +60,8 @@ class GgufFacts:
     # Chat template.
     template_sha256: str
     # Its digest.
+    template_options: str = "{}"
+    # More variables of the template, as canonical JSON.
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def inspect(path: Path, *, for_chat: bool = True) -> GgufFacts:
             raise ModelFileError(
                 "has no chat template (tokenizer.chat_template)",
                 where=str(path),
-                hint="use an instruction-tuned model; a base model cannot follow the protocol",
+                hint="use an instruction-tuned model, or give its template: model.template=FILE",
             )
         template = ""
     tensors = [tensor for header in headers for tensor in header.tensors]
@@ -195,6 +197,7 @@ def open_model(
     revision: str | None = None,
     pinned: str | None = None,
     progress: Progress | None = None,
+    for_chat: bool = True,
 ) -> ModelFile:
     """A GGUF on disk, inspected and with its digest.
 
@@ -204,6 +207,6 @@ def open_model(
         See `inspect` and `verify`.
     """
     parts = parts_of(path)
-    facts = inspect(parts[0])
+    facts = inspect(parts[0], for_chat=for_chat)
     value = verify(parts[0], cache_dir, pinned, progress)
     return ModelFile(parts[0], parts, value, total_bytes(parts), origin, revision, facts, None)

@@ -1,17 +1,20 @@
-"""The greedy engine on llama.cpp: a cursor on one append-only token transcript.
+"""The greedy engine on llama.cpp: a cursor on one token transcript.
 
 The same tokens give other logits when they are evaluated in other batches, so tokens are evaluated in
 segments that depend on the episode alone: the system message, the task message, each generated token, each
 observation. A generated end token is logged, never evaluated; the template's closing markup heads the next
 segment, whatever ended the turn. A last token that is no end token is evaluated alone once the transcript
-goes on.
+goes on. Where a template rewrites history, the path of the episode goes back to what still stands.
+
+What an episode has in common with the one before it is answered from memory. The cache follows the path only
+when a turn has to be written.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from qfr.config import EngineConfig
 from qfr.engine.base import Counters, EngineInfo
@@ -19,10 +22,31 @@ from qfr.engine.gguf import ModelFile
 from qfr.engine.greedy import Logits, Writing
 from qfr.engine.llama_api import LlamaLog
 from qfr.engine.opened import open_file
-from qfr.engine.path import Asked, Node, Segment, Written, generation, out_of_context, position, turn_node
-from qfr.engine.tree import ROOT, Tally
+from qfr.engine.path import (
+    Asked,
+    EpisodePath,
+    Extension,
+    Node,
+    Segment,
+    Written,
+    generation,
+    out_of_context,
+    position,
+    turn_node,
+)
+from qfr.engine.tokens import Tokenizer
+from qfr.engine.tree import Tally
 from qfr.errors import EngineError
 from qfr.records import Generation
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """A turn of the episode played last."""
+
+    before: tuple[bytes, ...]
+    # Keys of the nodes before it.
+    turn: Written
 
 
 class LlamaEngine:
@@ -54,9 +78,12 @@ class LlamaEngine:
         self._model, self._tokenizer, self._info = opened.model, opened.tokenizer, opened.info
         self._rewind = self._info.rewind
         self._tally = Tally()
-        self._path: list[Node] = []
-        self._cursor = 0
-        self._began = self._full = False
+        self._held: list[Node] = []
+        # What the cache holds.
+        self._answered: list[_Answered] = []
+        # Turns of the episode played last: another that repeats them is answered from here.
+        self._path: EpisodePath | None = None
+        self._full = False
 
     @property
     def info(self) -> EngineInfo:
@@ -66,31 +93,27 @@ class LlamaEngine:
     def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
         """Open an episode's transcript and generate its first turn."""
         self._model.require_open()
-        self._cursor, self._began, self._full = 0, True, False
-        first, second = self._tokenizer.opening(system, task)
-        size = len(first) + len(second)
+        self._full = False
+        self._path = EpisodePath(self._tokenizer, system, task)
         flagged = self._tokenizer.spells_control(system, task)
-        if size > self._model.n_ctx:
-            return self._out_of_context(size, flagged)
-        self._segment(first)
-        self._segment(second)
-        return self._turn(size, max_tokens, forced, flagged)
+        return self._go_on(self._path, self._path.opening(), Asked(max_tokens, forced), flagged)
 
     def reply(self, observation: str, max_tokens: int, forced: str | None = None) -> Generation:
         """Append an observation as a user message and generate the next turn."""
-        if not self._began:
+        if self._path is None:
             raise EngineError("an observation came before an episode was opened")
-        tokens = self._tokenizer.observation(observation)
         flagged = self._tokenizer.spells_control(observation)
-        last = self._path[self._cursor - 1] if self._cursor else None
-        pending = last.pending if isinstance(last, Written) else None
-        needed = self._position(self._cursor) + len(tokens) + (pending is not None)
-        if self._full or needed > self._model.n_ctx:
-            return self._out_of_context(len(tokens), flagged)
-        if pending is not None:
-            self._segment((pending,))
-        self._segment(tokens)
-        return self._turn(len(tokens), max_tokens, forced, flagged)
+        return self._go_on(self._path, self._path.message(observation), Asked(max_tokens, forced), flagged)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What turns messages into tokens."""
+        return self._tokenizer
+
+    def read(self) -> tuple[int, ...]:
+        """Tokens that the model has read before the last turn of the episode."""
+        nodes = [] if self._path is None else self._path.nodes[:-1]
+        return tuple(token for node in nodes for token in node.tokens)
 
     def counters(self) -> Counters:
         """Work so far."""
@@ -98,13 +121,17 @@ class LlamaEngine:
 
     def reset_counters(self) -> None:
         """Start counting anew."""
-        self._tally.reset(node.key for node in self._path)
+        live = {node.key for node in self._held}
+        for answered in self._answered:
+            live.update(answered.before, (answered.turn.key,))
+        self._tally.reset(live)
 
     def start_over(self) -> None:
         """Forget everything: the next episode is evaluated into an empty cache."""
         self._model.clear()
-        self._path.clear()
-        self._began = False
+        self._held.clear()
+        self._answered.clear()
+        self._path = None
 
     def evaluate_afresh(self) -> None:
         """Do without rewinding from now on: every fork is evaluated anew."""
@@ -113,52 +140,64 @@ class LlamaEngine:
     def close(self) -> None:
         """Free the model's memory."""
         self._model.close()
-        self._path.clear()
-        self._began = False
+        self._held.clear()
+        self._answered.clear()
+        self._path = None
 
-    # The live path
+    # The path of the episode
 
-    def _position(self, count: int) -> int:
-        """Evaluated tokens of the first `count` nodes."""
-        return position(self._path[:count])
-
-    def _key_before(self) -> bytes:
-        return self._path[self._cursor - 1].key if self._cursor else ROOT
-
-    def _out_of_context(self, prompt_tokens: int, flagged: bool) -> Generation:
-        self._full = True
-        return out_of_context(prompt_tokens, flagged=flagged)
-
-    def _segment(self, tokens: tuple[int, ...]) -> None:
-        """Step over the segment, evaluating it unless the live path holds it here."""
-        key = self._tally.visit(self._key_before(), tokens)
-        node = self._path[self._cursor] if self._cursor < len(self._path) else None
-        if not isinstance(node, Segment) or node.tokens != tokens:
-            self._fork()
-            self._path.append(Segment(key, tokens, self._evaluate(tokens).copy()))
-        self._cursor += 1
-
-    def _turn(self, prompt_tokens: int, max_tokens: int, forced: str | None, flagged: bool) -> Generation:
-        """Step over the turn, generating it unless the live path holds it here."""
-        asked = Asked(max_tokens, forced)
-        node = self._path[self._cursor] if self._cursor < len(self._path) else None
-        if isinstance(node, Written) and node.asked == asked:
-            self._tally.visit(self._key_before(), node.tokens, kind="turn")
+    def _go_on(self, path: EpisodePath, extension: Extension, asked: Asked, flagged: bool) -> Generation:
+        """Read what a message brings, and answer it."""
+        if self._full or extension.size > self._model.n_ctx:
+            self._full = True
+            return out_of_context(extension.prompt_tokens, flagged=flagged)
+        path.take(extension, self._tally)
+        number, before = len(path.turns), tuple(node.key for node in path.nodes)
+        known = self._answered[number] if number < len(self._answered) else None
+        if known is not None and known.turn.asked == asked and known.before == before:
+            turn = known.turn
+            self._tally.visit(path.key, turn.tokens, kind="turn")
         else:
-            self._fork()
-            made = generation(self._write(asked), self._tokenizer, prompt_tokens, flagged=flagged)
-            key = self._tally.visit(self._key_before(), made.token_ids[:-1], kind="turn")
-            node = turn_node(key, asked, made)
-            self._path.append(node)
-        self._cursor += 1
-        return node.generation
+            del self._answered[number:]
+            self._catch_up(path)
+            writing = self._write(asked)
+            made = generation(
+                writing,
+                self._tokenizer,
+                extension.prompt_tokens,
+                rewritten=extension.rewritten,
+                flagged=flagged,
+            )
+            key = self._tally.visit(path.key, made.token_ids[:-1], kind="turn")
+            turn = turn_node(key, asked, made)
+            self._held.append(turn)
+            self._answered.append(_Answered(before, turn))
+        path.add(turn)
+        return turn.generation
 
-    def _fork(self) -> None:
-        """Drop what the live path holds from the cursor on, in the cache too."""
-        for node in self._path[self._cursor :]:
+    # The cache
+
+    def _catch_up(self, path: EpisodePath) -> None:
+        """Make the cache hold the path: go back to what both share, and evaluate the rest."""
+        shared = 0
+        for node, held in zip(path.nodes, self._held, strict=False):
+            if node.key != held.key:
+                break
+            shared += 1
+        self._go_back(shared)
+        for node in path.nodes[shared:]:
+            if isinstance(node, Written):
+                self._again(node)
+                self._held.append(node)
+            else:
+                self._held.append(Segment(node.key, node.tokens, self._evaluate(node.tokens).copy()))
+
+    def _go_back(self, count: int) -> None:
+        """Let the cache hold the first `count` nodes alone."""
+        for node in self._held[count:]:
             self._tally.leave(node.key)
-        del self._path[self._cursor :]
-        length = self._position(self._cursor)
+        del self._held[count:]
+        length = position(self._held)
         if self._model.length() == length:
             return
         if self._rewind:
@@ -166,10 +205,14 @@ class LlamaEngine:
                 return
             self.evaluate_afresh()
         self._model.clear()
-        for node in self._path:
-            pieces = [node.tokens] if isinstance(node, Segment) else [(token,) for token in node.tokens]
-            for piece in pieces:
-                self._evaluate(piece)
+        for node in self._held:
+            self._again(node)
+
+    def _again(self, node: Node) -> None:
+        """Evaluate a node as it was evaluated the first time: a turn token by token."""
+        pieces = [node.tokens] if isinstance(node, Segment) else [(token,) for token in node.tokens]
+        for piece in pieces:
+            self._evaluate(piece)
 
     def _evaluate(self, tokens: Sequence[int]) -> Logits:
         start = time.perf_counter()
@@ -183,12 +226,12 @@ class LlamaEngine:
         return logits
 
     def _write(self, asked: Asked) -> Writing:
-        """Write a turn after the segment at the cursor, greedily."""
-        segment = self._path[self._cursor - 1]
+        """Write a turn behind the last segment, greedily."""
+        segment = self._held[-1]
         if not isinstance(segment, Segment):
             raise EngineError("a turn has to follow a message")
         script = None if asked.forced is None else self._tokenizer.assistant(asked.forced)
-        room = self._model.n_ctx - self._position(self._cursor)
+        room = self._model.n_ctx - position(self._held)
         writing = Writing(asked.max_tokens, room, script, self._model.is_end, str(self._model.path))
         writing.take(segment.logits)
         while writing.stop is None:

@@ -137,8 +137,7 @@ class LoadedModel:
     @property
     def bos(self) -> int | None:
         """Id of the beginning-of-sequence token."""
-        token = int(c.llama_vocab_bos(self._vocab))
-        return token if token >= 0 else None
+        return self._named("bos", int(c.llama_vocab_bos(self._vocab)))
 
     @property
     def wants_bos(self) -> bool:
@@ -148,8 +147,19 @@ class LoadedModel:
     @property
     def eos(self) -> int | None:
         """Id of the end-of-sequence token, which templates know as `eos_token`."""
-        token = int(c.llama_vocab_eos(self._vocab))
-        return token if token >= 0 else None
+        return self._named("eos", int(c.llama_vocab_eos(self._vocab)))
+
+    def _named(self, kind: str, token: int) -> int | None:
+        """A token that the file names; llama.cpp has an id for each kind where the file names none.
+
+        Such an id counts where it is a control token: in other vocabularies it is some text.
+        """
+        if token < 0:
+            return None
+        key = f"tokenizer.ggml.{kind}_token_id".encode()
+        named = int(c.llama_model_meta_val_str(self._model, key, ctypes.create_string_buffer(32), 32)) >= 0
+        control = c.llama_vocab_get_attr(self._vocab, token) & c.LLAMA_TOKEN_ATTR_CONTROL
+        return token if named or control else None
 
     @property
     def eot(self) -> int | None:

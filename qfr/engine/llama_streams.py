@@ -22,9 +22,20 @@ from qfr.engine.greedy import Logits, Writing
 from qfr.engine.llama_api import LlamaLog
 from qfr.engine.llama_sequences import Row, Sequences
 from qfr.engine.opened import open_file
-from qfr.engine.path import Asked, Node, Segment, Written, generation, out_of_context, position, turn_node
+from qfr.engine.path import (
+    Asked,
+    EpisodePath,
+    Node,
+    Read,
+    Segment,
+    Written,
+    generation,
+    out_of_context,
+    position,
+    turn_node,
+)
 from qfr.engine.stream import Kept, Stream
-from qfr.engine.tree import ROOT, Tally
+from qfr.engine.tree import Tally
 from qfr.errors import EngineError
 from qfr.records import Generation
 
@@ -61,7 +72,7 @@ class LlamaStreams:
         self._sequences = Sequences(self._model, config.n_batch)
         self._tally = Tally()
         self._streams = [Stream(number) for number in range(config.streams)]
-        self._kept: dict[tuple[Tokens, Tokens], Kept] = {}
+        self._kept: dict[tuple[Tokens, ...], Kept] = {}
         self._system: Kept | None = None
         # The system message evaluated last.
         if self._model.window:
@@ -110,7 +121,12 @@ class LlamaStreams:
         for stream in self._streams:
             if len(stream.path) > 1 and stream.follows is None and stream.writing is None:
                 kept = Kept(tuple(stream.path), self._sequences.save(stream.number))
-                self._kept[stream.path[0].tokens, stream.path[1].tokens] = kept
+                self._kept[tuple(node.tokens for node in self._opening(stream))] = kept
+
+    def _opening(self, stream: Stream) -> list[Node]:
+        """The segments before the first turn."""
+        turns = [place for place, node in enumerate(stream.path) if isinstance(node, Written)]
+        return stream.path[: turns[0]] if turns else []
 
     def forget(self) -> None:
         """Let go of the transcripts that were kept."""
@@ -153,34 +169,32 @@ class LlamaStreams:
 
     def _open(self, stream: Stream, system: str, ask: Ask) -> Generation | None:
         """Open an episode; the empty turn where its messages do not fit."""
-        first, second = self._tokenizer.opening(system, ask.message)
-        stream.began, stream.full = True, False
-        stream.prompt_tokens = len(first) + len(second)
+        stream.episode = EpisodePath(self._tokenizer, system, ask.message)
+        stream.full = False
+        extension = stream.episode.opening()
+        stream.prompt_tokens, stream.rewritten = extension.prompt_tokens, extension.rewritten
         stream.flagged = self._tokenizer.spells_control(system, ask.message)
-        stream.follows, stream.passed = self._kept.get((first, second)), 0
-        if stream.prompt_tokens > self._model.n_ctx:
+        stream.follows, stream.passed = self._kept.get(extension.segments), 0
+        if extension.size > self._model.n_ctx:
             return self._out_of_context(stream)
         if stream.follows is None:
-            self._restart(stream, first)
-        self._segment(stream, first)
-        self._segment(stream, second)
+            self._restart(stream, extension.segments[0])
+        for node in stream.episode.take(extension, self._tally):
+            self._segment(stream, node)
         return None
 
     def _go_on(self, stream: Stream, ask: Ask) -> Generation | None:
         """Append an observation; the empty turn where it does not fit."""
-        if not stream.began:
+        if stream.episode is None:
             raise EngineError("an observation came before an episode was opened")
-        tokens = self._tokenizer.observation(ask.message)
-        stream.prompt_tokens = len(tokens)
+        extension = stream.episode.message(ask.message)
+        stream.prompt_tokens, stream.rewritten = extension.prompt_tokens, extension.rewritten
         stream.flagged = self._tokenizer.spells_control(ask.message)
-        nodes = stream.nodes()
-        pending = nodes[-1].pending if nodes and isinstance(nodes[-1], Written) else None
-        needed = position(nodes) + len(tokens) + (pending is not None)
-        if stream.full or needed > self._model.n_ctx:
+        if stream.full or extension.size > self._model.n_ctx:
             return self._out_of_context(stream)
-        if pending is not None:
-            self._segment(stream, (pending,))
-        self._segment(stream, tokens)
+        self._go_back(stream, extension.common)
+        for node in stream.episode.take(extension, self._tally):
+            self._segment(stream, node)
         return None
 
     def _out_of_context(self, stream: Stream) -> Generation:
@@ -188,6 +202,31 @@ class LlamaStreams:
         return out_of_context(stream.prompt_tokens, flagged=stream.flagged)
 
     # The transcript of a stream
+
+    def _go_back(self, stream: Stream, count: int) -> None:
+        """Let a stream's transcript end after its first `count` nodes: the template rewrites what follows."""
+        if stream.follows is not None:
+            stream.passed = min(stream.passed, count)
+        elif len(stream.path) > count:
+            if self._info.rewind:
+                self._rewind(stream, position(stream.path[:count]))
+                del stream.path[count:]
+            else:
+                kept, stream.path = stream.path[:count], []
+                self._rewind(stream, 0)
+                for node in kept:
+                    self._again(stream, node)
+
+    def _again(self, stream: Stream, node: Node) -> None:
+        """Evaluate a node as it was evaluated the first time: a turn token by token."""
+        pieces = [node.tokens] if isinstance(node, Segment) else [(token,) for token in node.tokens]
+        at = position(stream.path)
+        for piece in pieces:
+            start = time.perf_counter()
+            self._sequences.segment(stream.number, piece, at)
+            self._tally.evaluated(len(piece), time.perf_counter() - start)
+            at += len(piece)
+        stream.path.append(node)
 
     def _restart(self, stream: Stream, first: Tokens) -> None:
         """Bring a stream to the start of an episode, after the system message where a copy of it is held."""
@@ -223,22 +262,25 @@ class LlamaStreams:
         kept = stream.follows
         return kept.path[stream.passed] if kept is not None and stream.passed < len(kept.path) else None
 
-    def _key(self, stream: Stream) -> bytes:
-        nodes = stream.nodes()
-        return nodes[-1].key if nodes else ROOT
+    def _episode(self, stream: Stream) -> EpisodePath:
+        if stream.episode is None:
+            raise EngineError(f"stream {stream.number} has no episode")
+        return stream.episode
 
-    def _segment(self, stream: Stream, tokens: Tokens) -> None:
+    def _key(self, stream: Stream) -> bytes:
+        return self._episode(stream).key
+
+    def _segment(self, stream: Stream, read: Read) -> None:
         """Step over a segment, evaluating it unless the kept transcript holds it here."""
-        key = self._tally.visit(self._key(stream), tokens)
         node = self._next(stream)
-        if isinstance(node, Segment) and node.tokens == tokens:
+        if isinstance(node, Segment) and node.tokens == read.tokens:
             stream.passed += 1
             return
         self._leave(stream)
         start, at = time.perf_counter(), position(stream.path)
-        logits = self._sequences.segment(stream.number, tokens, at).copy()
-        self._tally.evaluated(len(tokens), time.perf_counter() - start)
-        stream.path.append(Segment(key, tokens, logits))
+        logits = self._sequences.segment(stream.number, read.tokens, at).copy()
+        self._tally.evaluated(len(read.tokens), time.perf_counter() - start)
+        stream.path.append(Segment(read.key, read.tokens, logits))
         if at == 0 and self._info.rewind:
             self._system = Kept(tuple(stream.path), self._sequences.save(stream.number))
 
@@ -250,6 +292,7 @@ class LlamaStreams:
         if isinstance(node, Written) and node.asked == asked:
             self._tally.visit(self._key(stream), node.tokens, kind="turn")
             stream.passed += 1
+            self._episode(stream).add(node)
             return node.generation
         self._leave(stream)
         last = stream.path[-1]
@@ -268,9 +311,17 @@ class LlamaStreams:
             return None
         if stream.asked.forced is None:
             self._tally.chosen(len(writing.chosen))
-        made = generation(writing, self._tokenizer, stream.prompt_tokens, flagged=stream.flagged)
+        made = generation(
+            writing,
+            self._tokenizer,
+            stream.prompt_tokens,
+            rewritten=stream.rewritten,
+            flagged=stream.flagged,
+        )
         key = self._tally.visit(self._key(stream), made.token_ids[:-1], kind="turn")
-        stream.path.append(turn_node(key, stream.asked, made))
+        turn = turn_node(key, stream.asked, made)
+        stream.path.append(turn)
+        self._episode(stream).add(turn)
         stream.writing = stream.asked = None
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from qfr.config import EngineConfig
@@ -12,6 +13,7 @@ from qfr.engine.llama_api import LlamaLog, free_bytes, supports_offload
 from qfr.engine.llama_model import LoadedModel
 from qfr.engine.template import ChatTemplate
 from qfr.engine.tokens import Tokenizer
+from qfr.engine.transcript import Layout
 from qfr.errors import ModelFileError
 
 
@@ -44,13 +46,16 @@ def open_file(file: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog |
     model = LoadedModel(file.path, config, n_ctx, log or LlamaLog())
     try:
         spell = model.spelling
-        template = ChatTemplate(file.facts.template, spell(model.bos), spell(model.eos), str(file.path))
-        markup = template.markup()
+        options = json.loads(file.facts.template_options)
+        template = ChatTemplate(
+            file.facts.template, spell(model.bos), spell(model.eos), str(file.path), options
+        )
+        layout = Layout(template)
         if model.eot is None:
             raise ModelFileError("it has no token that ends a turn", where=str(file.path))
     except ModelFileError:
         model.close()
         raise
     rewind = model.rewindable and (model.window == 0 or config.swa_full)
-    info = provenance.engine_info(model, file, markup, rewind=rewind)
-    return Opened(model, Tokenizer(model, markup), info)
+    info = provenance.engine_info(model, file, layout, rewind=rewind)
+    return Opened(model, Tokenizer(model, layout), info)

@@ -6,13 +6,13 @@ from qfr.engine.base import EngineInfo
 from qfr.engine.gguf import ModelFile
 from qfr.engine.library import facts_here
 from qfr.engine.llama_model import LoadedModel
-from qfr.engine.template import Markup
+from qfr.engine.transcript import Layout
 
 
-def engine_info(model: LoadedModel, file: ModelFile, markup: Markup, *, rewind: bool) -> EngineInfo:
+def engine_info(model: LoadedModel, file: ModelFile, layout: Layout, *, rewind: bool) -> EngineInfo:
     """Provenance of a loaded model."""
     library = facts_here()
-    layers = model.offloaded()
+    layers, shape = model.offloaded(), layout.shape
     return EngineInfo(
         kind="llama_cpp",
         library_version=library.version,
@@ -28,7 +28,12 @@ def engine_info(model: LoadedModel, file: ModelFile, markup: Markup, *, rewind: 
         n_params=file.facts.n_params,
         tensor_types=file.facts.tensor_types,
         metadata=file.facts.metadata,
-        template_sha256=markup.sha256,
-        system_role=markup.system_role,
+        template_sha256=shape.sha256,
+        system_role=shape.system_role,
         rewind=rewind,
+        thinking=shape.thinking,
+        rewrites=shape.rewrites,
+        alters=shape.alters,
+        thinks=shape.thinks,
+        transcript=layout.described(),
     )

@@ -57,6 +57,7 @@ def derive(
     *,
     allow_requantize: bool,
     progress: Progress | None = None,
+    for_chat: bool = True,
 ) -> ModelFile:
     """The preset made from `source`, from the cache where it has been made before.
 
@@ -72,6 +73,8 @@ def derive(
         Accept a source that is quantized itself.
     progress
         Told how far the digest of a large source has come.
+    for_chat : bool
+        The source has to hold a chat template.
 
     Raises
     ------
@@ -79,7 +82,7 @@ def derive(
         The source is no usable GGUF or is quantized itself; the preset is unknown to this llama.cpp or needs
         an importance matrix; no memory or disk space; the quantizer fails.
     """
-    facts = inspect(source)
+    facts = inspect(source, for_chat=for_chat)
     requantized = is_quantized(facts)
     check_derivable(source, facts, quant, allow_requantize=allow_requantize)
     if quant.preset not in (known := library_facts().presets):
@@ -107,7 +110,8 @@ def derive(
             _check_room(source, facts, quant.preset, target.parent)
             fallbacks = _make(source, target, quant, imatrix)
     return replace(
-        open_model(target, cache_dir, origin="derived"), derivation=replace(made, fallbacks=fallbacks)
+        open_model(target, cache_dir, origin="derived", for_chat=for_chat),
+        derivation=replace(made, fallbacks=fallbacks),
     )
 
 

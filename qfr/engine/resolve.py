@@ -12,6 +12,7 @@ from pathlib import Path
 
 from qfr.config import FileConfig, ModelConfig, QuantConfig
 from qfr.engine import hub
+from qfr.engine.chat import is_own, require_template, with_template
 from qfr.engine.digests import Progress, verify
 from qfr.engine.gguf import GgufFacts, ModelFile, inspect, open_model
 from qfr.engine.parts import part_names, parts_of, total_bytes
@@ -65,7 +66,7 @@ def look(model: ModelConfig, quant: QuantConfig) -> Located:
     if isinstance(wanted.file, Path):
         found_here = _located(wanted.file.name, wanted.file, "path", None, model, derived=wanted.derived)
         if model.path is not None:
-            _check_preset(wanted.file, inspect(wanted.file), quant)
+            _check_preset(wanted.file, inspect(wanted.file, for_chat=is_own(model)), quant)
         elif wanted.derived:
             _check_derivable(wanted.file, model, quant)
         return found_here
@@ -106,25 +107,37 @@ def resolve(
     ModelFileError
         The file cannot be had, is damaged or of the wrong kind, or is not the pinned one.
     """
-    wanted = _wanted(model, quant.preset)
+    found = _resolved(model, quant, cache_dir, progress)
+    return replace(found, facts=with_template(found.facts, model))
+
+
+def _resolved(
+    model: ModelConfig, quant: QuantConfig, cache_dir: Path, progress: Progress | None
+) -> ModelFile:
+    wanted, own = _wanted(model, quant.preset), is_own(model)
+    requantize = model.allow_requantize
     if isinstance(wanted.file, Path):
         source = wanted.file
         if not wanted.derived:
-            found = open_model(source, cache_dir, progress=progress)
+            found = open_model(source, cache_dir, progress=progress, for_chat=own)
             if model.path is not None:
                 _check_preset(source, found.facts, quant)
             return found
-        return derive(source, quant, cache_dir, allow_requantize=model.allow_requantize, progress=progress)
+        require_template(inspect(source, for_chat=own), model, str(source))
+        return derive(source, quant, cache_dir, allow_requantize=requantize, progress=progress, for_chat=own)
     place, origin = _find(model, wanted.file.filename) or _fetch(model, wanted.file.filename)
     pin, revision = wanted.file.sha256, None
     if origin == "hub":
         revision = hub.commit_of(place)
         pin = pin or (hub.published_digest(place) if len(parts_of(place)) == 1 else None)
     if wanted.derived:
+        require_template(inspect(place, for_chat=own), model, str(place))
         verify(place, cache_dir, pin, progress)
-        made = derive(place, quant, cache_dir, allow_requantize=model.allow_requantize, progress=progress)
+        made = derive(place, quant, cache_dir, allow_requantize=requantize, progress=progress, for_chat=own)
         return replace(made, revision=revision)
-    return open_model(place, cache_dir, origin=origin, revision=revision, pinned=pin, progress=progress)
+    return open_model(
+        place, cache_dir, origin=origin, revision=revision, pinned=pin, progress=progress, for_chat=own
+    )
 
 
 def _wanted(model: ModelConfig, preset: str) -> _Wanted:
@@ -132,7 +145,7 @@ def _wanted(model: ModelConfig, preset: str) -> _Wanted:
         return _Wanted(Path(model.path).expanduser(), derived=False)
     if model.base is not None:
         base = Path(model.base).expanduser()
-        return _Wanted(base, derived=inspect(base).file_type != preset)
+        return _Wanted(base, derived=inspect(base, for_chat=is_own(model)).file_type != preset)
     files = {name.upper(): file for name, file in model.files.items()}
     if preset in files:
         return _Wanted(files[preset], derived=False)
@@ -157,7 +170,7 @@ def _check_preset(path: Path, facts: GgufFacts, quant: QuantConfig) -> None:
 def _located(
     name: str, path: Path, origin: str, pin: str | None, model: ModelConfig, *, derived: bool
 ) -> Located:
-    inspect(path)
+    require_template(inspect(path, for_chat=is_own(model)), model, str(path))
     size = total_bytes(parts_of(path))
     return Located(name, path, size, origin, pin, model.repo_id, model.revision, derived)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from qfr.engine.greedy import Writing
 from qfr.engine.llama_sequences import Saved
-from qfr.engine.path import Asked, Node
+from qfr.engine.path import Asked, EpisodePath, Node
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,10 @@ class Stream:
     writing: Writing | None = None
     asked: Asked | None = None
     prompt_tokens: int = 0
+    rewritten: int = 0
     flagged: bool = False
-    began: bool = False
+    episode: EpisodePath | None = None
+    # The episode that it plays.
     full: bool = False
     # The context is exhausted.
 

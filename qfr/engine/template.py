@@ -1,8 +1,7 @@
-"""A GGUF's own chat template, taken apart into the markup around each content.
+"""A chat template in Jinja's sandbox: what it writes for a conversation, and which strings it looks for.
 
-The template is rendered once with sentinels as contents. What stands between them is the markup; contents
-are never rendered by it. So a content cannot act as markup, and the transcript is append-only by
-construction, provided that the template is: that is checked here, with several rounds.
+Rendering is all that happens here. How a conversation becomes segments of a transcript is in
+`qfr.engine.transcript`.
 """
 
 from __future__ import annotations
@@ -11,59 +10,49 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import GeneratorType
+from typing import Any
 
 import jinja2
 import jinja2.ext
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+import jinja2.nodes
+from jinja2.sandbox import SandboxedEnvironment
 
 from qfr.errors import ModelFileError
 
 # Templates may print today's date. It is fixed to the day that Llama 3.1's own template falls back to, so
 # that a prompt does not change overnight.
 FIXED_DATE = datetime.datetime(2024, 7, 26)
-# Observations after which the markup must still be the same.
-_ROUNDS = 4
-# Holds what templates are known to escape, strip or split.
-_AWKWARD = "{x}<a & b='c' \"d\">\n  </think> [INST] %% ${e} {{ f }}"
+# Between a system text and the first user message, where a template takes no system message: as llama.cpp.
+SYSTEM_JOIN = "\n"
+# Variables that are ours to set.
+OWN_VARIABLES = (
+    *("messages", "add_generation_prompt", "bos_token", "eos_token", "tools", "documents"),
+    *("functions", "datetime", "raise_exception", "strftime_now"),
+)
 
 
 @dataclass(frozen=True)
-class Slot:
-    """Treatment of one kind of content."""
+class Dialect:
+    """How a template wants to be given a conversation."""
 
-    strips_left: bool
-    # The template strips blanks in front of the content.
-    strips_right: bool
-    # The template strips blanks behind it.
-
-    def clean(self, content: str) -> str:
-        """The content as the template would write it."""
-        content = content.lstrip() if self.strips_left else content
-        return content.rstrip() if self.strips_right else content
+    system: bool
+    # It takes a system message; False = the system text heads the first user message.
+    typed: bool
+    # Contents are lists of parts, each with a type and a text; False = plain texts.
+    tool_list: bool
+    # It wants an empty list of tools; False = none.
 
 
-@dataclass(frozen=True)
-class Markup:
-    """Text that the template writes around contents, in the order of a transcript."""
-
-    before_system: str
-    # From the start to the system message.
-    before_task: str
-    # Between the system message and the first user message.
-    before_turn: str
-    # Between a user message and the assistant's text (the generation prompt).
-    before_observation: str
-    # Between the assistant's text and the next user message.
-    system: Slot
-    task: Slot
-    observation: Slot
-    system_role: str
-    # own = a turn of its own; folded = joined to the first user message.
-    sha256: str
-    # Digest of the template's text.
-
+# In the order in which they are tried.
+DIALECTS = tuple(
+    Dialect(system, typed, tool_list)
+    for system in (True, False)
+    for typed in (False, True)
+    for tool_list in (False, True)
+)
 
 # Tags of training templates around the assistant's text: they write nothing.
 _GENERATION = re.compile(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})")
@@ -73,17 +62,40 @@ def _plain_block(tag: re.Match[str]) -> str:
     return tag.group(1) + ("endif" if tag.group(2) else "if true") + tag.group(3)
 
 
-class _Refused(Exception):
+class TemplateRefused(ModelFileError):
     """The template called raise_exception."""
+
+
+class _Refused(Exception):
+    """Raised inside a rendering."""
 
 
 def _refuse(message: str) -> str:
     raise _Refused(message)
 
 
-def _tojson(value: object, indent: int | None = None, ensure_ascii: bool = False) -> str:
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     # As chat templates are rendered elsewhere: no HTML escapes.
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+        default=_listed,
+    )
+
+
+def _listed(value: object) -> object:
+    if isinstance(value, GeneratorType):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 class ChatTemplate:
@@ -97,129 +109,131 @@ class ChatTemplate:
         Spelling of the model's begin and end tokens, "" where it has none.
     file : str
         Named in errors.
+    options : mapping
+        More variables of the template, such as ``enable_thinking``.
     """
 
-    def __init__(self, text: str, bos: str, eos: str, file: str) -> None:
-        self.text, self._bos, self._eos, self._file = text, bos, eos, file
-        environment = ImmutableSandboxedEnvironment(
+    def __init__(
+        self, text: str, bos: str, eos: str, file: str, options: Mapping[str, object] | None = None
+    ) -> None:
+        self.text, self._bos, self._eos, self.file = text, bos, eos, file
+        self._options = dict(options or {})
+        environment = SandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
         )
         environment.filters["tojson"] = _tojson
+        source = _GENERATION.sub(_plain_block, text)
         try:
-            self._template = environment.from_string(_GENERATION.sub(_plain_block, text))
+            self._tree = environment.parse(source)
+            self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise ModelFileError(f"its chat template cannot be read: {error}", where=file) from None
 
-    def render(self, contents: Sequence[str], *, with_system: bool = True) -> str:
-        """The whole transcript for system, user, assistant, user … contents, ready for the next turn.
-
-        `with_system` false leaves the system message out: contents then start with the user's.
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: object = None,
+        prompt: bool = True,
+        more: Mapping[str, object] | None = None,
+    ) -> str:
+        """What the template writes for messages, with the opening of the next turn where `prompt` says so.
 
         Raises
         ------
+        TemplateRefused
+            The template refuses this conversation.
         ModelFileError
-            The template refuses this conversation or fails.
+            The template fails.
         """
-        roles = [("user", "assistant")[index % 2] for index in range(len(contents))]
-        if with_system:
-            roles = ["system", *roles[:-1]]
-        messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+        variables: dict[str, object] = {
+            **(more or {}),
+            **self._options,
+            "messages": messages,
+            "add_generation_prompt": prompt,
+            "bos_token": self._bos,
+            "eos_token": self._eos,
+            **self._tool_variables(tools),
+            "documents": None,
+            "raise_exception": _refuse,
+            "strftime_now": FIXED_DATE.strftime,
+        }
         try:
-            return self._template.render(
-                messages=messages,
-                add_generation_prompt=True,
-                bos_token=self._bos,
-                eos_token=self._eos,
-                tools=None,
-                documents=None,
-                raise_exception=_refuse,
-                strftime_now=FIXED_DATE.strftime,
-            )
+            return self._template.render(variables)
         except _Refused as error:
-            raise ModelFileError(
-                f"its chat template refuses the conversation {', '.join(roles)}: {error}",
-                where=self._file,
-                hint="a model whose template takes no system message cannot be given the prompt",
+            roles = ", ".join(str(message["role"]) for message in messages)
+            raise TemplateRefused(
+                f"its chat template refuses the conversation {roles}: {error}",
+                where=self.file,
+                hint="model.template=FILE gives another template",
             ) from None
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            raise ModelFileError(f"its chat template fails: {error}", where=self._file) from None
+        except (
+            jinja2.TemplateError,
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            raise ModelFileError(
+                f"its chat template fails: {error}",
+                where=self.file,
+                hint="model.template=FILE gives another template",
+            ) from None
 
-    def markup(self) -> Markup:
-        """The markup around contents.
+    def write(
+        self, contents: Sequence[str], dialect: Dialect, variables: Mapping[str, object] | None = None
+    ) -> str:
+        """The transcript of system, user, assistant, user … contents, ready for the next turn.
 
-        Raises
-        ------
-        ModelFileError
-            The template changes or drops contents, or rewrites earlier text as the conversation grows.
+        `variables` of the template count where the user sets none.
         """
-        pieces = [self._between(rounds) for rounds in range(_ROUNDS)]
-        system, task, turn = pieces[0]
-        observation = pieces[1][3]
-        for rounds, found in enumerate(pieces):
-            if found != [system, task, turn, *([observation, turn] * rounds)]:
-                raise ModelFileError(
-                    "its chat template is not append-only: earlier text changes as the conversation "
-                    f"grows to {rounds + 1} user messages",
-                    where=self._file,
-                    hint="transcripts are continued token by token, so each message has to be written once",
-                )
-        awkward = [f"Q{index}{_AWKWARD}{index}Q" for index in range(4)]
-        rendered = self.render(awkward)
-        if not all(awkward[index] in rendered for index in (0, 1, 3)):
-            raise ModelFileError("its chat template changes the text of messages", where=self._file)
-        return Markup(
-            before_system=system,
-            before_task=task,
-            before_turn=turn,
-            before_observation=observation,
-            system=self._slot(0),
-            task=self._slot(1),
-            observation=self._slot(3),
-            system_role="folded" if self._folds(task, observation) else "own",
-            sha256=sha256_of(self.text),
-        )
+        texts = list(contents)
+        if not dialect.system:
+            texts[:2] = [SYSTEM_JOIN.join(texts[:2])]
+        first = ("system", "user") if dialect.system else ("user",)
+        turns = ("assistant", "user")
+        messages = [
+            {
+                "role": first[index] if index < len(first) else turns[(index - len(first)) % 2],
+                "content": [{"type": "text", "text": text}] if dialect.typed else text,
+            }
+            for index, text in enumerate(texts)
+        ]
+        return self.render(messages, tools=[] if dialect.tool_list else None, more=variables)
 
-    def _between(self, rounds: int) -> list[str]:
-        """Text before and between the sentinels, and after the last."""
-        marks = [f"QFR{index:02d}MARK" for index in range(2 + 2 * rounds)]
-        rest, found = self.render(marks), []
-        for mark in marks:
-            before, hit, rest = rest.partition(mark)
-            if not hit or mark in rest:
-                what = "repeats" if hit else "drops or reorders"
-                raise ModelFileError(
-                    f"its chat template {what} messages of the conversation", where=self._file
-                )
-            found.append(before)
-        return [*found, rest]
+    def described(self) -> dict[str, object]:
+        """Template and variables, for the record."""
+        return {
+            "template": self.text,
+            "options": self._options,
+            "bos_token": self._bos,
+            "eos_token": self._eos,
+            "date": FIXED_DATE.date().isoformat(),
+        }
 
-    def _slot(self, index: int) -> Slot:
-        marks = [f"QFR{number}MARK" for number in range(4)]
-        padded = f" \n {marks[index]} \n "
-        before, _, after = self.render([*marks[:index], padded, *marks[index + 1 :]]).partition(marks[index])
-        return Slot(strips_left=not before.endswith(" \n "), strips_right=not after.startswith(" \n "))
+    def _tool_variables(self, tools: object) -> dict[str, object]:
+        """The tools, also under the names that older templates give them."""
+        if tools is None:
+            return {"tools": None}
+        functions = _tojson(tools, indent=2) if tools else ""
+        return {"tools": tools, "functions": functions, "datetime": FIXED_DATE.strftime("%b %d %Y")}
 
-    def _folds(self, before_task: str, before_observation: str) -> bool:
-        """Whether the first user message lacks the header that user messages have.
+    def sought(self) -> tuple[str, ...]:
+        """Strings that the template compares contents with, splits them at or replaces in them.
 
-        The header is what an observation's markup shares with the opening of a conversation that has no
-        system message.
+        What a template does to a content can depend on such a string only where the content holds it.
         """
-        try:
-            opening = self.render(["QFRMARK"], with_system=False).partition("QFRMARK")[0]
-        except ModelFileError:
-            # It insists on a system message, so it has one of its own.
-            return False
-        header = _common_end(opening, before_observation)
-        return not before_task.endswith(header)
+        found = {text for text in self._constants() if text.strip() and len(text) > 1}
+        return tuple(sorted(found, key=lambda text: (-len(text), text)))
 
-
-def _common_end(first: str, second: str) -> str:
-    """The longest text that both end with."""
-    size = 0
-    while size < min(len(first), len(second)) and first[-1 - size] == second[-1 - size]:
-        size += 1
-    return first[len(first) - size :]
+    def _constants(self) -> Iterator[str]:
+        kinds = (jinja2.nodes.Call, jinja2.nodes.Compare, jinja2.nodes.Assign, jinja2.nodes.Filter)
+        for node in self._tree.find_all(kinds):
+            for constant in node.find_all(jinja2.nodes.Const):
+                if isinstance(constant.value, str):
+                    yield constant.value
 
 
 def sha256_of(template: str) -> str:

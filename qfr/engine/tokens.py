@@ -10,13 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from qfr.engine.llama_model import LoadedModel, SpecialToken
-from qfr.engine.template import Markup
+from qfr.engine.transcript import Conversation, Layout, Markup, Shown
 from qfr.errors import EngineError
 
 # What C calls blank: llama.cpp strips these around tokens that swallow blanks.
 _BLANKS = " \t\n\v\f\r"
+# Texts whose tokens are kept.
+_REMEMBERED = 1024
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -28,6 +31,27 @@ class _Control:
 
 
 _Part = str | _Control
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A turn that stands in the transcript as it was generated."""
+
+    turn: int
+    # Its number.
+
+
+# A segment's tokens, or a turn as it was generated.
+Segmented = tuple[int, ...] | Kept
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """An episode so far, as tokens."""
+
+    segments: tuple[Segmented, ...]
+    newest: int
+    # Place of the first segment of the newest message.
 
 
 def readable(text: str) -> str:
@@ -42,82 +66,109 @@ class Tokenizer:
     ----------
     model : LoadedModel
         Vocabulary.
-    markup : Markup
-        Its template's markup.
+    layout : Layout
+        How its chat template lays conversations out.
     """
 
-    def __init__(self, model: LoadedModel, markup: Markup) -> None:
-        self._model, self._markup = model, markup
-        whole = "\0".join(
-            (markup.before_system, markup.before_task, markup.before_turn, markup.before_observation)
-        )
-        # Longest first, as llama.cpp cuts a text.
-        self._used = sorted(
-            (special for special in model.specials if special.text in whole), key=lambda s: -len(s.text)
-        )
+    def __init__(self, model: LoadedModel, layout: Layout) -> None:
+        self.model, self.layout = model, layout
+        shape = layout.shape
+        used = [special for special in model.specials if special.text in shape.markup]
         # User-defined tokens are found even in plain text: those that serve as markup must not be.
-        self._forbidden = {special.token: special.text for special in self._used}
+        self._forbidden = {special.token: special.text for special in used}
         self._forbidden |= {special.token: special.text for special in model.specials if special.control}
         texts = sorted(set(self._forbidden.values()), key=len, reverse=True)
         self._control_text = re.compile("|".join(map(re.escape, texts))) if texts else None
-        self._after_turn = self._cut(markup.before_turn)
-        self._closing = self._cut(markup.before_observation)
-        self._system: str | None = None
-        self._first: tuple[int, ...] = ()
+        self._cut = lru_cache(_REMEMBERED)(self._cut_anew)
+        self._ids = lru_cache(_REMEMBERED)(self._ids_anew)
 
     # From text to tokens
 
-    def opening(self, system: str, task: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Segments of the system message and of the task message.
+    readable = staticmethod(readable)
 
-        They part after the last control token before the task's text (right before the text where there is
-        none), so that the first segment depends on the system message alone.
+    def conversation(self, system: str, task: str) -> Conversation:
+        """An episode that begins."""
+        return Conversation(self.layout, [readable(system), readable(task)])
+
+    def segments(self, shown: Shown) -> Transcript:
+        """The transcript as segments, and turns that stand as they were generated.
+
+        Segments part at messages. System message and task part after the last control token before the task's
+        text (right before the text where there is none), so that the first segment depends on the system
+        message alone.
         """
-        between = self._cut(self._markup.before_task)
-        border = max(
-            (index + 1 for index, part in enumerate(between) if isinstance(part, _Control)), default=-1
-        )
-        head, tail = (between, []) if border < 0 else (between[:border], between[border:])
-        if system != self._system:
-            # All episodes of a cell share it, and it is the longest text by far.
-            self._system, self._first = system, self._system_segment(system, head)
-        task = self._markup.task.clean(readable(task))
-        return self._first, self._ids([*tail, task, *self._after_turn], fresh=border >= 0)
+        out: list[Segmented] = []
+        newest = 0
+        parts: list[_Part] = []
+        fresh = True
+        for number, body in enumerate(shown.bodies):
+            between = list(self._cut(body.before))
+            last = shown.bodies[number - 1] if number else None
+            if last is not None and not last.generated and not body.generated:
+                border = _border(between) if last.turn is None else self._end(parts, between, fresh=fresh)
+                self._add(out, [*parts, *between[:border]], fresh=fresh)
+                fresh = border > 0 and isinstance(between[border - 1], _Control)
+                parts, between = [], between[border:]
+            if last is not None and last.turn is not None:
+                newest = len(out)
+            parts += between
+            if body.generated and body.turn is not None:
+                self._add(out, parts, fresh=fresh)
+                out.append(Kept(body.turn))
+                parts, fresh = [], False
+            for part in body.parts:
+                parts += self._cut(part.text) if isinstance(part, Markup) else (part.text,)
+        self._add(out, [*parts, *self._cut(shown.prompt)], fresh=fresh)
+        return Transcript(tuple(out), newest)
 
-    def _system_segment(self, system: str, head: Sequence[_Part]) -> tuple[int, ...]:
-        system = self._markup.system.clean(readable(system))
-        first = self._ids([*self._cut(self._markup.before_system), system, *head], fresh=True)
-        bos = self._model.bos
-        if self._model.wants_bos and bos is not None and first[:1] != (bos,):
-            first = (bos, *first)
-        return first
+    def _end(self, parts: Sequence[_Part], between: Sequence[_Part], *, fresh: bool) -> int:
+        """Where the markup behind a turn's text begins the next segment: at once, if its tokens allow that.
 
-    def observation(self, text: str) -> tuple[int, ...]:
-        """Segment of an observation, headed by the markup that closes the assistant's turn."""
-        text = self._markup.observation.clean(readable(text))
-        return self._ids([*self._closing, text, *self._after_turn], fresh=False)
+        Else before its first control token: the text between is tokenized together with the turn's.
+        """
+        controls = [index for index, part in enumerate(between) if isinstance(part, _Control)]
+        first = controls[0] if controls else 0
+        plain = tuple(between[:first])
+        apart = self._ids(tuple(parts), fresh) + self._ids(plain, False)
+        return 0 if self._ids((*parts, *plain), fresh) == apart else first
+
+    def said(self, text: str) -> str:
+        """A turn's text as a message: without the blank that SentencePiece puts behind a control token."""
+        prompt = self._cut(self.layout.shape.prompt)
+        blank = self.model.sentencepiece and bool(prompt) and isinstance(prompt[-1], _Control)
+        return text.removeprefix(" ") if blank else text
+
+    def _add(self, out: list[Segmented], parts: Sequence[_Part], *, fresh: bool) -> None:
+        ids = self._ids(tuple(parts), fresh)
+        bos = self.model.bos
+        if not out and self.model.wants_bos and bos is not None and ids[:1] != (bos,):
+            ids = (bos, *ids)
+        if ids:
+            out.append(ids)
 
     def assistant(self, text: str) -> tuple[int, ...]:
         """Tokens of an assistant's text as a turn would hold them, its end token included."""
-        ends_with_control = bool(self._after_turn) and isinstance(self._after_turn[-1], _Control)
-        ids = self._ids([readable(text)], fresh=ends_with_control)
+        prompt = self._cut(self.layout.shape.prompt)
+        ends_with_control = bool(prompt) and isinstance(prompt[-1], _Control)
+        ids = self._ids((readable(text),), ends_with_control)
         end = self._end_token()
         return ids if end is None else (*ids, end)
 
     def _end_token(self) -> int | None:
         """The end token that this template closes a turn with, else the model's own."""
-        for part in self._closing:
-            if isinstance(part, _Control) and self._model.is_end(part.special.token):
+        for part in self._cut(self.layout.shape.closing):
+            if isinstance(part, _Control) and self.model.is_end(part.special.token):
                 return part.special.token
-        return self._model.eot
+        ends = (token for token in (self.model.eot, self.model.eos) if token is not None)
+        return next(filter(self.model.is_end, ends), None)
 
     # From tokens to text
 
     def text(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens; an end token at the end is left out."""
-        if tokens and self._model.is_end(tokens[-1]):
+        if tokens and self.model.is_end(tokens[-1]):
             tokens = tokens[:-1]
-        return b"".join(map(self._model.piece, tokens)).decode("utf-8", "replace")
+        return b"".join(map(self.model.piece, tokens)).decode("utf-8", "replace")
 
     def spells_control(self, *texts: str) -> bool:
         """Whether a text holds the spelling of a control token."""
@@ -126,10 +177,11 @@ class Tokenizer:
 
     # Parts
 
-    def _cut(self, markup: str) -> list[_Part]:
-        """Markup as plain text and control tokens, cut as llama.cpp cuts a text."""
+    def _cut_anew(self, markup: str) -> tuple[_Part, ...]:
+        """Markup as plain text and control tokens, cut as llama.cpp cuts a text: longest first."""
         parts: list[_Part] = [markup] if markup else []
-        for special in self._used:
+        used = [special for special in self.model.specials if special.text in markup]
+        for special in sorted(used, key=lambda one: -len(one.text)):
             cut: list[_Part] = []
             for part in parts:
                 if isinstance(part, _Control):
@@ -142,9 +194,9 @@ class Tokenizer:
                     if piece:
                         cut.append(piece)
             parts = cut
-        return parts
+        return tuple(parts)
 
-    def _ids(self, parts: Sequence[_Part], *, fresh: bool) -> tuple[int, ...]:
+    def _ids_anew(self, parts: tuple[_Part, ...], fresh: bool) -> tuple[int, ...]:
         """Token ids; `fresh` where the parts follow a control token or start the transcript."""
         merged: list[_Part] = []
         for part in parts:
@@ -194,8 +246,14 @@ class Tokenizer:
         """Ids of a plain text; SentencePiece puts a blank in front of it only where it is `fresh`."""
         if not text:
             return ()
-        if fresh or not self._model.sentencepiece:
-            return self._model.tokenize(text)
-        lead = self._model.tokenize("\n")
-        ids = self._model.tokenize("\n" + text)
-        return ids[len(lead) :] if ids[: len(lead)] == lead else self._model.tokenize(text)
+        if fresh or not self.model.sentencepiece:
+            return self.model.tokenize(text)
+        lead = self.model.tokenize("\n")
+        ids = self.model.tokenize("\n" + text)
+        return ids[len(lead) :] if ids[: len(lead)] == lead else self.model.tokenize(text)
+
+
+def _border(between: Sequence[_Part]) -> int:
+    """Where markup between two messages parts them: after its last control token, else before the text."""
+    controls = [index for index, part in enumerate(between) if isinstance(part, _Control)]
+    return controls[-1] + 1 if controls else len(between)

@@ -36,17 +36,20 @@ class Tally:
         self._seen = set(live)
         # Per live node: the token sequences tried below it, sorted, so that the nearest is a neighbour.
         self._children: dict[bytes, list[tuple[int, ...]]] = {}
-        self._evaluated = self._generated = self._tree = self._trie = self._fresh = 0
+        self._evaluated = self._generated = self._tree = self._trie = self._fresh = self._rewritten = 0
         self._prefill_seconds = self._decode_seconds = 0.0
         self._prefill_tokens = self._decode_tokens = 0
 
-    def visit(self, parent: bytes, tokens: Sequence[int], *, kind: str = "segment") -> bytes:
-        """An episode passes through a node; its name."""
+    def visit(
+        self, parent: bytes, tokens: Sequence[int], *, kind: str = "segment", history: bool = False
+    ) -> bytes:
+        """An episode passes through a node; its name. `history` where it shows earlier messages anew."""
         key = hashlib.blake2b(parent + kind.encode() + array("q", tokens).tobytes(), digest_size=16).digest()
         self._fresh += len(tokens)
         if key not in self._seen:
             self._seen.add(key)
             self._tree += len(tokens)
+            self._rewritten += len(tokens) if history else 0
             siblings = self._children.setdefault(parent, [])
             own = tuple(tokens)
             place = bisect_left(siblings, own)
@@ -91,4 +94,5 @@ class Tally:
             decode_seconds=self._decode_seconds,
             prefill_tokens=self._prefill_tokens,
             decode_tokens=self._decode_tokens,
+            rewritten=self._rewritten,
         )

@@ -78,6 +78,8 @@ class Shelf:
             self._engine = loaded = WorkerEngine(model, cell.engine, n_ctx)
             self._key = key
             assure(loaded, cell.engine, Path(cell.tracking.root), _say)
+            for note in loaded.info.notes():
+                _say(f"{cell.model.name}: chat template: {note}")
         return self._engine, model
 
     def clear(self) -> None:

@@ -72,7 +72,7 @@ def _words(kind: Any) -> str:
         return "a map"
     if issubclass(kind, StrEnum):
         return "one of " + ", ".join(kind)
-    return _WORDS[kind]
+    return _WORDS.get(kind, "a value")
 
 
 def is_group(key: str) -> bool:

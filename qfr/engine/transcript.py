@@ -1,0 +1,554 @@
+"""What a template makes of an episode so far: markup, contents, and turns as they were generated.
+
+Contents are never rendered. Each stands in the rendering as a mark, so what surrounds the marks is markup,
+and no content can act as such. Only the strings that a template looks for (`</think>`) are left in sight.
+
+Many templates rewrite history as a conversation grows: they drop the thoughts of earlier turns, or open the
+next turn with a text that history does not show. The transcript of a turn is what the template renders then.
+A turn stays as it was generated wherever the template shows it unchanged (blanks at its two ends aside);
+where it does not, its text stands in the transcript as the template shows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from itertools import pairwise, permutations
+
+from qfr.canonical import canonical
+from qfr.engine.template import DIALECTS, ChatTemplate, Dialect, TemplateRefused, sha256_of
+from qfr.errors import EngineError, ModelFileError
+from qfr.thoughts import opened_thought
+
+# Observations up to which the markup is compared when a template is examined.
+_ROUNDS = 4
+# Holds what templates are known to escape or strip; strings that they look for are tried one by one.
+_AWKWARD = "{x}<a & b='c' \"d\">\n  [X] %% ${e} {{ f }}"
+_MARK = re.compile(r"QFR(\d{4})P(\d{2})MARK")
+# A string of a template's that may be an end of a thought.
+_TAG = re.compile(r"[<>\[\]|]")
+# Conversations whose rendering is kept.
+_KEPT = 512
+
+SYSTEM, TASK, ASSISTANT, OBSERVATION = 0, 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Markup:
+    """Text of the template."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """Text of a message, which never acts as markup."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a transcript shows of one message, and the markup before it."""
+
+    before: str
+    # Markup between the message before it and this one.
+    message: int
+    # 0 = system, 1 = task, then turns (even) and observations (odd) by turns.
+    parts: tuple[Markup | Content, ...]
+    # Empty for a turn that stands as it was generated.
+    generated: bool
+    # It is a turn that stands as it was generated.
+
+    @property
+    def turn(self) -> int | None:
+        """Number of the turn, None for another message."""
+        return self.message // 2 - 1 if self.message and self.message % 2 == 0 else None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A transcript: what the template renders of an episode so far."""
+
+    bodies: tuple[Body, ...]
+    prompt: str
+    # Markup behind the last message: it opens the next turn.
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Treatment of one kind of content."""
+
+    strips_left: bool
+    # The template strips blanks in front of the content.
+    strips_right: bool
+    # The template strips blanks behind it.
+    alters: bool
+    # It changes the text otherwise (escapes, JSON): each text is rendered.
+    sought: tuple[str, ...]
+    # Strings that matter to the template, longest first.
+
+    def clean(self, content: str) -> str:
+        """The content without the blanks that the template strips."""
+        content = content.lstrip() if self.strips_left else content
+        return content.rstrip() if self.strips_right else content
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What an examination of a template found."""
+
+    dialect: Dialect
+    slots: tuple[Slot, Slot, Slot, Slot]
+    # Of the system message, the task, a turn and an observation.
+    refused: tuple[str, ...]
+    # Strings that the template does not accept in a turn.
+    header: str
+    # Markup between a user message and an assistant's text in history.
+    prompt: str
+    # Markup behind the last user message, which opens the next turn.
+    closing: str
+    # Markup between an assistant's text and the next user message.
+    markup: str
+    # All markup that was seen, pieces apart by NUL.
+    rewrites: str
+    # What changes in earlier text as the conversation grows; "" = nothing does.
+    system_role: str
+    # own = a turn of its own; folded = the template joins it to the first user message; refused = it takes no
+    # system message, and the text heads the first user message.
+    thinking: str
+    # Opening of a thought in which the prompt leaves the model; "" = none.
+    thinks: bool
+    # It has a switch `enable_thinking`, and leaves it on.
+    sha256: str
+    # Digest of the template's text.
+
+    @property
+    def alters(self) -> str:
+        """Which contents the template shows otherwise than they are."""
+        kinds = ("system", "task", "turn", "observation")
+        return ", ".join(kind for kind, slot in zip(kinds, self.slots, strict=True) if slot.alters)
+
+
+def mark(message: int, piece: int = 0) -> str:
+    """What stands for a piece of a message's text while the template is rendered."""
+    return f"QFR{message:04d}P{piece:02d}MARK"
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A content with marks in place of its text."""
+
+    text: str
+    pieces: tuple[str, ...]
+    # What the marks stand for.
+
+
+def masked(message: int, text: str, seen: Iterable[str], *, closed: bool) -> Masked:
+    """Put marks in place of a text, all but the strings in `seen` and the blanks around what is left.
+
+    `closed` puts a mark at both ends, so that a string in sight at an end is known as part of the content.
+    """
+    strings = [string for string in seen if string in text]
+    if not strings:
+        core = text if closed else text.strip()
+        if not core:
+            return Masked(mark(message), ("",))
+        start = text.index(core)
+        return Masked(text[:start] + mark(message) + text[start + len(core) :], (core,))
+    pieces: list[str] = []
+    out: list[str] = []
+    for index, piece in enumerate(re.split("(" + "|".join(map(re.escape, strings)) + ")", text)):
+        core = piece.strip()
+        if index % 2 or not core:
+            out.append(piece)
+            continue
+        start = piece.index(core)
+        out += [piece[:start], mark(message, len(pieces)), piece[start + len(core) :]]
+        pieces.append(core)
+    if closed or not pieces:
+        out.insert(0, mark(message, len(pieces)))
+        pieces.append("")
+    if closed:
+        out.append(mark(message, len(pieces)))
+        pieces.append("")
+    return Masked("".join(out), tuple(pieces))
+
+
+class Layout:
+    """How one template lays conversations out.
+
+    Raises
+    ------
+    ModelFileError
+        The template fails, or loses a message of the conversation.
+    """
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self.template = template
+        self.shape = examine(template)
+        self._render = lru_cache(_KEPT)(lambda texts: template.write(texts, self.shape.dialect))
+        self._altered = lru_cache(_KEPT)(self._alter)
+
+    def render(self, texts: Sequence[str]) -> str:
+        """The template's text for contents, ready for the next turn."""
+        return self._render(tuple(texts))
+
+    def described(self) -> str:
+        """All that a transcript is put together from, as canonical JSON."""
+        shape = self.shape
+        return canonical(
+            {
+                **self.template.described(),
+                "dialect": asdict(shape.dialect),
+                "generation_prompt": shape.prompt,
+                "before_answer": shape.header,
+                "after_answer": shape.closing,
+                "rewrites": shape.rewrites,
+                "system_role": shape.system_role,
+            }
+        )
+
+    def slot(self, message: int) -> Slot:
+        """Treatment of a message by its number in the conversation."""
+        return self.shape.slots[message if message <= TASK else ASSISTANT + message % 2]
+
+    def content(self, message: int, text: str) -> Masked:
+        """A system or user message with marks in place of its text."""
+        slot = self.slot(message)
+        text = self._altered(message if message <= TASK else OBSERVATION, text) if slot.alters else text
+        if not any(string in text for string in slot.sought):
+            return Masked(mark(message), (slot.clean(text),))
+        return masked(message, text, slot.sought, closed=True)
+
+    def _alter(self, kind: int, text: str) -> str:
+        """The text as the template writes it between its neighbours."""
+        texts = [mark(number) for number in range(4)]
+        around = self.render(texts).split(texts[kind])
+        whole = self.render([*texts[:kind], text, *texts[kind + 1 :]])
+        head, tail = around[0], around[-1]
+        if len(around) != 2 or not whole.startswith(head) or not whole.endswith(tail):
+            raise EngineError(
+                "its chat template changes other messages with the text of one", where=self.template.file
+            )
+        return whole[len(head) : len(whole) - len(tail)]
+
+
+@dataclass
+class Conversation:
+    """An episode so far, as one template shows it."""
+
+    layout: Layout
+    texts: list[str]
+    # System, task, turn, observation … as they were sent and generated.
+    prompts: list[str] = field(default_factory=list)
+    # Markup that opened each turn.
+
+    def grown(self, turn: str, observation: str) -> Conversation:
+        """The episode after a turn and what it is told."""
+        return Conversation(self.layout, [*self.texts, turn, observation], list(self.prompts))
+
+    def shown(self) -> Shown:
+        """The transcript that opens the next turn."""
+        contents, heads = self._masks()
+        kept: set[int] = set()
+        text = self._rendered(contents)
+        for message in range(ASSISTANT, len(contents), 2):
+            before = _before(text, message, _core(contents[message]))
+            if before is not None and self._unchanged(message, before, heads[message], contents[message]):
+                kept.add(message)
+        final = [
+            Masked(mark(number), content.pieces) if number in kept else content
+            for number, content in enumerate(contents)
+        ]
+        shown = _parsed(self._rendered(final), final, kept)
+        self._require_all(shown, contents)
+        self.prompts = [*self.prompts[: (len(self.texts) - 2) // 2], shown.prompt]
+        return shown
+
+    def _rendered(self, contents: Sequence[Masked]) -> str:
+        return self.layout.render([content.text for content in contents])
+
+    def _masks(self) -> tuple[list[Masked], dict[int, str]]:
+        """All messages with marks, and per turn what of its text the template writes itself."""
+        contents, heads = [], {}
+        for message, text in enumerate(self.texts):
+            if message < ASSISTANT or message % 2:
+                contents.append(self.layout.content(message, text))
+                continue
+            heads[message], text = self._answer(text)
+            seen = self.layout.shape.slots[ASSISTANT].sought
+            contents.append(masked(message, text, seen, closed=False))
+        return contents, heads
+
+    def _answer(self, text: str) -> tuple[str, str]:
+        """What the template writes of a turn's beginning itself, and the text that it is given."""
+        shape = self.layout.shape
+        own = shape.header.removeprefix(shape.prompt) if shape.header.startswith(shape.prompt) else ""
+        if own and text.startswith(own):
+            return own, text[len(own) :]
+        if own.strip() and own in text and any(string in text for string in shape.refused):
+            # The template takes the answer alone: what stands before it is a thought.
+            return "", text.rpartition(own)[2]
+        return "", text
+
+    def _unchanged(self, message: int, before: str, head: str, content: Masked) -> bool:
+        """Whether history shows the turn as it was generated, behind the markup that opened it."""
+        opened = self.prompts[message // 2 - 1] + head
+        lead = content.text[: len(content.text) - len(content.text.lstrip())]
+        if not before.startswith(opened) or not lead.endswith(before[len(opened) :]):
+            return False
+        # What the template was given is all of the turn.
+        seen = self.layout.shape.slots[ASSISTANT].sought
+        whole = masked(message, self.texts[message].removeprefix(head), seen, closed=False)
+        return content.text == whole.text
+
+    def _require_all(self, shown: Shown, contents: Sequence[Masked]) -> None:
+        found = {body.message for body in shown.bodies}
+        for message, content in enumerate(contents):
+            turn = message >= ASSISTANT and message % 2 == 0
+            if not turn and message not in found and any(content.pieces):
+                raise EngineError(
+                    f"its chat template loses message {message} of the conversation: "
+                    f"{self.texts[message][:60]!r} is not in what it writes",
+                    where=self.layout.template.file,
+                    hint="model.template=FILE gives another template",
+                )
+
+
+def _core(content: Masked) -> str:
+    return content.text.strip()
+
+
+def _before(text: str, message: int, core: str) -> str | None:
+    """Markup between the message before it and a message's text; None where the text is not shown whole."""
+    if text.count(core) != 1:
+        return None
+    start = text.index(core)
+    marks = [found for found in _MARK.finditer(text, 0, start) if int(found[1]) != message]
+    end = marks[-1].end() if marks else 0
+    return text[end:start]
+
+
+def _parsed(text: str, contents: Sequence[Masked], kept: set[int]) -> Shown:
+    """Cut a rendering at its marks."""
+    bodies: list[Body] = []
+    rest = 0
+    for found in _MARK.finditer(text):
+        message, piece = int(found[1]), int(found[2])
+        if message >= len(contents) or piece >= len(contents[message].pieces):
+            continue
+        between, rest = text[rest : found.start()], found.end()
+        content = Content(contents[message].pieces[piece])
+        if bodies and bodies[-1].message == message:
+            inner = Markup(between) if message and message % 2 == 0 else Content(between)
+            bodies[-1] = Body(bodies[-1].before, message, (*bodies[-1].parts, inner, content), False)
+        else:
+            generated = message in kept
+            bodies.append(Body(between, message, () if generated else (content,), generated))
+    return Shown(tuple(bodies), text[rest:])
+
+
+# Examining a template
+
+
+def examine(template: ChatTemplate) -> Shape:
+    """What a template does with conversations of the text protocol.
+
+    Raises
+    ------
+    ModelFileError
+        It cannot be rendered, or loses a message: what, and in which conversation.
+    """
+    problem: ModelFileError | None = None
+    for dialect in DIALECTS:
+        try:
+            renderings = [_rounds(template, dialect, rounds) for rounds in range(_ROUNDS)]
+        except ModelFileError as error:
+            problem = problem or error
+            continue
+        return _shape(template, dialect, renderings)
+    assert problem is not None
+    raise problem
+
+
+def _rounds(template: ChatTemplate, dialect: Dialect, rounds: int) -> str:
+    """A conversation of marks; every system and user message of it must be shown."""
+    marks = [mark(number) for number in range(2 + 2 * rounds)]
+    text = template.write(marks, dialect)
+    for number, one in enumerate(marks):
+        if one not in text:
+            who = "system" if number == SYSTEM else "user" if number % 2 else "assistant"
+            raise ModelFileError(
+                f"its chat template loses messages: of a conversation of {len(marks)} messages it does not "
+                f"show number {number + 1} ({who})",
+                where=template.file,
+                hint="model.template=FILE gives another template, model.template_options its variables",
+            )
+    return text
+
+
+def _shape(template: ChatTemplate, dialect: Dialect, renderings: Sequence[str]) -> Shape:
+    pieces = [_MARK.split(text)[::3] for text in renderings]
+    opening, prompt = pieces[0][1], pieces[0][-1]
+    header, closing = _beside_turn(renderings[1])
+    write = _Probe(template, dialect)
+    sought = template.sought()
+    refused = tuple(string for string in sought if write.refuses(string))
+    slots = tuple(_slot(write, kind, [s for s in sought if s not in refused]) for kind in range(4))
+    role = "refused"
+    if dialect.system:
+        role = "folded" if _folds(template, dialect, opening, closing) else "own"
+    return Shape(
+        dialect=dialect,
+        slots=(slots[0], slots[1], slots[2], slots[3]),
+        refused=refused,
+        header=header,
+        prompt=prompt,
+        closing=closing,
+        markup="\0".join(sorted({piece for text in pieces for piece in text})),
+        rewrites=_rewrites(pieces, renderings),
+        system_role=role,
+        thinking=opened_thought(prompt),
+        thinks=_thinks(template, dialect),
+        sha256=sha256_of(template.text),
+    )
+
+
+def _thinks(template: ChatTemplate, dialect: Dialect) -> bool:
+    """Whether a model would think, and `enable_thinking` false would keep it from that."""
+    marks = [mark(SYSTEM), mark(TASK)]
+    quiet = template.write(marks, dialect, {"enable_thinking": False})
+    return quiet != template.write(marks, dialect)
+
+
+def _beside_turn(text: str) -> tuple[str, str]:
+    """Markup right before and right behind the turn of a conversation that has one."""
+    start = text.index(mark(ASSISTANT))
+    end = start + len(mark(ASSISTANT))
+    earlier = [found.end() for found in _MARK.finditer(text, 0, start)]
+    later = _MARK.search(text, end)
+    return text[max(earlier, default=0) : start], text[end : len(text) if later is None else later.start()]
+
+
+def _rewrites(pieces: Sequence[Sequence[str]], renderings: Sequence[str]) -> str:
+    """What changes in earlier text as a conversation of plain messages grows."""
+    for text in renderings:
+        order = [int(found[1]) for found in _MARK.finditer(text)]
+        if order != sorted(set(order)):
+            return "messages do not stand in their order, or stand twice"
+    if pieces[1][2] != pieces[0][2]:
+        return f"a turn opens with {pieces[0][2]!r}, history shows {pieces[1][2]!r}"
+    for rounds, (short, long) in enumerate(pairwise(pieces)):
+        if list(long[: len(short)]) != list(short):
+            return f"earlier text changes with observation {rounds + 1}"
+    return ""
+
+
+# Messages of each kind in a conversation of two turns.
+_PLACES = {SYSTEM: (0,), TASK: (1,), ASSISTANT: (2, 4), OBSERVATION: (3, 5)}
+
+
+class _Probe:
+    """A conversation of two turns in which one content is tried."""
+
+    def __init__(self, template: ChatTemplate, dialect: Dialect) -> None:
+        self._template, self._dialect = template, dialect
+        self._marks = [mark(number) for number in range(6)]
+        self._plain = template.write(self._marks, dialect)
+
+    def write(self, place: int, content: str) -> str | None:
+        """What the template writes; None where it refuses the content."""
+        texts = [*self._marks[:place], content, *self._marks[place + 1 :]]
+        try:
+            return self._template.write(texts, self._dialect)
+        except TemplateRefused:
+            return None
+
+    def shows(self, place: int, content: str) -> bool:
+        """Whether the content stands where the mark would, and all else stays; so too where it is refused."""
+        found = self.write(place, content)
+        return found is None or found == self._plain.replace(mark(place), content)
+
+    def refuses(self, string: str) -> bool:
+        """Whether a turn with this string is refused."""
+        return self.write(ASSISTANT, f"{mark(ASSISTANT)}{string}{mark(ASSISTANT, 1)}") is None
+
+
+def _slot(probe: _Probe, kind: int, sought: Sequence[str]) -> Slot:
+    places = _PLACES[kind]
+    found = {string for string in sought if any(_matters(probe, place, string) for place in places)}
+    for place in places if kind == ASSISTANT else ():
+        tags = [string for string in sought if string not in found and _TAG.search(string)]
+        found.update(*_pairs(probe, place, tags))
+    padded = probe.write(kind, f" \n {mark(kind)} \n ") or ""
+    before, _, after = padded.partition(mark(kind))
+    matters = [string for string in sought if string in found]
+    also = [
+        string
+        for string in sought
+        if string not in matters and any(_beside(probe, place, string, matters) for place in places)
+    ]
+    awkward = f"{mark(kind)}{_AWKWARD}{mark(kind, 1)}"
+    return Slot(
+        strips_left=not before.endswith(" \n "),
+        strips_right=not after.startswith(" \n "),
+        alters=kind != ASSISTANT and not probe.shows(kind, awkward),
+        sought=tuple(string for string in sought if string in matters or string in also),
+    )
+
+
+def _matters(probe: _Probe, place: int, string: str) -> bool:
+    """Whether a content with the string is shown otherwise than it is, or changes anything else."""
+    first, second = mark(place), mark(place, 1)
+    tried = (f"{first}{string}{second}", f"{first}\n\n{string}\n\n{second}")
+    return not all(probe.shows(place, content) for content in tried)
+
+
+def _pairs(probe: _Probe, place: int, sought: Sequence[str]) -> list[tuple[str, str]]:
+    """Strings that matter where one follows the other: the two ends of a thought."""
+    first, second, third = (mark(place, piece) for piece in range(3))
+    return [
+        (one, other)
+        for one, other in permutations(sought, 2)
+        if not probe.shows(place, f"{first}\n{one}\n{second}\n{other}\n\n{third}")
+    ]
+
+
+def _beside(probe: _Probe, place: int, string: str, matters: Sequence[str]) -> bool:
+    """Whether the string changes what becomes of one that matters."""
+    first, second, third = (mark(place, piece) for piece in range(3))
+    for other in matters:
+        without = probe.write(place, f"{first}{second}{other}{third}")
+        found = probe.write(place, f"{first}{string}{second}{other}{third}")
+        if found is None or without is None:
+            continue
+        if found != without.replace(f"{first}{second}", f"{first}{string}{second}"):
+            return True
+    return False
+
+
+def _folds(template: ChatTemplate, dialect: Dialect, before_task: str, closing: str) -> bool:
+    """Whether the first user message lacks the header that user messages have.
+
+    The header is what an observation's markup shares with the opening of a conversation that has no system
+    message.
+    """
+    alone = Dialect(system=False, typed=dialect.typed, tool_list=dialect.tool_list)
+    try:
+        opening = template.write([mark(TASK)], alone)
+    except ModelFileError:
+        # It insists on a system message, so it has one of its own.
+        return False
+    opening = opening.partition(mark(TASK))[0]
+    return not before_task.endswith(_common_end(opening, closing))
+
+
+def _common_end(first: str, second: str) -> str:
+    """The longest text that both end with."""
+    size = 0
+    while size < min(len(first), len(second)) and first[-1 - size] == second[-1 - size]:
+        size += 1
+    return first[len(first) - size :]
