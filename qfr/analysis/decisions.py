@@ -7,7 +7,7 @@ all agree; no bootstrap interval decides.
 
 - *not worse* and *equivalent*: bounds of level 1 - alpha lie within the margin
 - *worse by more than the margin*: the upper bound lies beyond it, of level 1 - alpha shared by all
-  comparisons of which one suffices to say it
+  comparisons of which one suffices to say it, and the exact test agrees
 - *better*, and *worse* by an amount that is not settled: the same bound lies beyond zero, and the exact
   sign-flip test agrees (p at most alpha, two-sided)
 """
@@ -166,7 +166,7 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
     even = _bounds(drawn, rule.alpha, rule.alpha, shift)
     flip = None if differences is None else sign_flip_test(differences).p
     direction = _direction(_bounds(drawn, rule.worse_alpha, rule.worse_alpha, shift), flip, rule)
-    outcome, reason = _outcome(drawn, baseline, rule, bounds, direction)
+    outcome, reason = _outcome(drawn, baseline, rule, bounds, (direction, flip))
     if any(shift) and outcome is not Outcome.NOT_COMPARABLE:
         reason += "; faults that never fired count as it would hurt this verdict most"
     observed = None if differences is None else power.spread(differences)
@@ -243,16 +243,16 @@ def _outcome(
     baseline: TaskTable,
     rule: Rule,
     bounds: tuple[float | None, float | None],
-    direction: Direction,
+    tested: tuple[Direction, float | None],
 ) -> tuple[Outcome, str]:
-    at_least, at_most = bounds
+    (at_least, at_most), (direction, p) = bounds, tested
     margin = f"{100 * rule.margin:g} points"
     if baseline.n_certified == 0:
         return Outcome.NOT_COMPARABLE, "the baseline passed no task clean: nothing to compare with"
     if at_least is None or at_most is None or drawn.rates_a.mean is None:
         return Outcome.NOT_COMPARABLE, f"no task enters the target {rule.target}"
     flat = _flat(drawn)
-    if at_most < -rule.margin:
+    if at_most < -rule.margin and (p is None or p <= rule.alpha):
         said = f"worse by more than {margin} (at least {-100 * at_most:.1f} points are lost)"
         return Outcome.WORSE, said + flat
     if direction is Direction.BETTER:
@@ -268,6 +268,8 @@ def _outcome(
     said = _inconclusive(drawn, rule, at_least)
     if direction is Direction.WORSE:
         said = f"worse, but by more than {margin} is not shown; {said}"
+    elif p is not None and p <= rule.alpha:
+        said += f"; the exact sign-flip test alone gives p = {p:.4f}"
     return Outcome.INCONCLUSIVE, said + flat
 
 
