@@ -61,6 +61,16 @@ def unloadable() -> None:
     path.write_bytes(path.read_bytes()[:-4000])
 
 
+def missing_tensor() -> None:
+    path = Path("m.gguf")
+    path.write_bytes(path.read_bytes().replace(b"blk.1.ffn_up.weight", b"blk.9.ffn_up.weight"))
+
+
+def unknown_architecture() -> None:
+    path = Path("m.gguf")
+    path.write_bytes(path.read_bytes().replace(b"llama", b"llomo"))
+
+
 def no_gguf() -> None:
     Path("m.gguf").write_bytes(b"GGUF" + bytes(5000))
 
@@ -97,6 +107,8 @@ def aborted() -> None:
     ("change", "why"),
     [
         (unloadable, "m.gguf"),
+        (missing_tensor, "'blk.1.ffn_up.weight' not found"),
+        (unknown_architecture, "unknown model architecture: 'llomo'"),
         (no_gguf, "m.gguf"),
         (not_finite, "not finite"),
         (template_refused, "template"),
@@ -115,7 +127,7 @@ def test_a_failure_is_not_hidden_by_an_older_success(
     change()
     assert grid(*SMALL, *more) != 0
     said = capfd.readouterr()
-    assert why in said.out + said.err
+    assert why in " ".join((said.out + said.err).replace("│", " ").split())
     assert "Traceback" not in said.out + said.err
     store = open_store(None, Path("mlruns"), "qfr")
     # The file may be refused before a sweep begins; if one began, its record says what failed.
