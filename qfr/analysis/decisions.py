@@ -124,7 +124,15 @@ class Decision:
             return f"equivalent within {margin}"
         if self.outcome is Outcome.NOT_WORSE:
             return f"not worse by more than {margin}"
+        if self.at_floor:
+            return "no evidence possible"
         return "not settled" if self.outcome is Outcome.INCONCLUSIVE else str(self.outcome)
+
+    @property
+    def at_floor(self) -> bool:
+        """Whether the baseline reaches so little that nothing could be worse by more than the margin."""
+        rate = self.rate_baseline
+        return self.outcome is Outcome.INCONCLUSIVE and rate is not None and rate <= self.rule.margin
 
     @property
     def plans(self) -> tuple[tuple[str, TasksNeeded], ...]:
