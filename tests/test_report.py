@@ -72,12 +72,13 @@ def test_the_answer_says_who_is_ahead_and_where_the_sign_turns(golden: Report) -
     llama, qwen = answers(golden)
     assert (llama.title, qwen.title) == ("Llama", "Qwen")
     assert llama.lines[0].text == (
-        "Q4_K_M against Q8_0: worse under P0; not settled under P4 (full pipeline)."
+        "Q4_K_M against Q8_0: worse under P0; not settled (points to worse) under P4 (full pipeline)."
     )
     # The interval that words rest on: the Bayesian bootstrap with half an imagined task at each end.
     assert "P0 +27.5 [9.0, 44.1]" in llama.lines[0].detail
     assert qwen.lines[0].text == (
-        "Q4_K_M against Q8_0: worse under P0; better under P3; not settled under P4 (full pipeline)."
+        "Q4_K_M against Q8_0: worse under P0; better under P3; not settled (points to worse) under P4 "
+        "(full pipeline)."
     )
     # Llama/P4: -17.5 on the own clean sets, +28.3 in the full pipeline (Hu 2026, table 4). By the gate's rule
     # neither is settled by so few tasks, so no turned sign is claimed.

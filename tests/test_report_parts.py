@@ -60,7 +60,7 @@ def test_presets_are_judged_prompt_by_prompt(golden: Report) -> None:
     assert (llama.title, qwen.title) == ("Llama", "Qwen")
     assert [row[0].text for row in llama.table.rows] == ["1. Q8_0", "2. Q4_K_M"]
     assert llama.table.rows[0][2].text == "the yardstick"
-    assert llama.table.rows[1][2].text == "P0: worse; P4: not settled"
+    assert llama.table.rows[1][2].text == "P0: worse; P4: not settled (points to worse)"
     # Qwen's prompts point both ways: nothing is named over all of them, and the prompt's own effect is said.
     assert qwen.advice.startswith("No preset is shown to be not worse than Q8_0 by more than 5 points under")
     assert "P3: Q4_K_M" in qwen.advice

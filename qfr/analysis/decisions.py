@@ -8,6 +8,8 @@ all agree; no bootstrap interval decides.
 - *not worse* and *equivalent*: bounds of level 1 - alpha lie within the margin
 - *worse by more than the margin*: the upper bound lies beyond it, of level 1 - alpha shared by all
   comparisons of which one suffices to say it, and the exact test agrees
+- *points to* better or worse: nothing is settled, but the Bayesian bootstrap interval excludes zero and the
+  exact test has p at most that shared alpha; a rare whole loss that the sample missed may still turn it
 - *better*, and *worse* by an amount that is not settled: the same bound lies beyond zero, and the exact
   sign-flip test agrees (p at most alpha, two-sided)
 """
@@ -24,6 +26,7 @@ from qfr.analysis.decision_bound import ALPHA, fewest_tasks, lower_bound, tasks_
 from qfr.analysis.decomposition import POINTS, Bounds, undelivered_bounds
 from qfr.analysis.targets import Samples, Target, TaskTable, samples
 from qfr.stats import bootstrap, lattice, power
+from qfr.stats.bayesian import interval
 from qfr.stats.exact import sign_flip_test
 from qfr.stats.intervals import Estimate
 from qfr.stats.power import TasksNeeded
@@ -77,6 +80,8 @@ class Decision:
     rule: Rule
     outcome: Outcome
     direction: Direction
+    leaning: Direction
+    # Where nothing is settled: which way the evidence points.
     equivalent: bool
     # Both bounds lie within the margin.
     reason: str
@@ -124,6 +129,8 @@ class Decision:
             return f"equivalent within {margin}"
         if self.outcome is Outcome.NOT_WORSE:
             return f"not worse by more than {margin}"
+        if self.leaning is not Direction.NEITHER:
+            return f"not settled (points to {self.leaning})"
         if self.at_floor:
             return "no evidence possible"
         return "not settled" if self.outcome is Outcome.INCONCLUSIVE else str(self.outcome)
@@ -186,6 +193,7 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
         rule=rule,
         outcome=outcome,
         direction=direction if outcome is not Outcome.NOT_COMPARABLE else Direction.NEITHER,
+        leaning=_leaning(drawn, flip, rule, shift) if outcome is Outcome.INCONCLUSIVE else Direction.NEITHER,
         equivalent=outcome is Outcome.NOT_WORSE and _within(even, rule.margin),
         reason=reason,
         p=flip,
@@ -237,6 +245,18 @@ def _direction(bounds: tuple[float | None, float | None], p: float | None, rule:
     return Direction.BETTER if at_least > 0 else Direction.WORSE if at_most < 0 else Direction.NEITHER
 
 
+def _leaning(drawn: Samples, p: float | None, rule: Rule, shift: tuple[float, float]) -> Direction:
+    """Which way the Bayesian interval and the exact test point; a rare whole loss may still turn it."""
+    if p is None or p > rule.worse_alpha:
+        return Direction.NEITHER
+    found = interval(lattice.difference(drawn.rates_b, drawn.rates_a), level=1 - rule.alpha)
+    if found.low is None or found.high is None:
+        return Direction.NEITHER
+    if found.low - shift[0] > 0:
+        return Direction.BETTER
+    return Direction.WORSE if found.high + shift[1] < 0 else Direction.NEITHER
+
+
 def _within(bounds: tuple[float | None, float | None], margin: float) -> bool:
     at_least, at_most = bounds
     return at_least is not None and at_most is not None and -margin < at_least <= at_most < margin
@@ -277,7 +297,7 @@ def _outcome(
     if direction is Direction.WORSE:
         said = f"worse, but by more than {margin} is not shown; {said}"
     elif p is not None and p <= rule.alpha:
-        said += f"; the exact sign-flip test alone gives p = {p:.4f}"
+        said += f"; the exact sign-flip test gives p = {p:.4f}, and a rare whole loss may still turn it"
     return Outcome.INCONCLUSIVE, said + flat
 
 
