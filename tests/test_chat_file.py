@@ -38,7 +38,7 @@ def test_a_given_template_takes_the_place_of_the_files_own(own: str | None, tmp_
 
 def test_a_file_without_a_template_says_what_to_give(tmp_path: Path) -> None:
     path = write_model(tmp_path / "m.gguf", TinyModel(template=None))
-    with pytest.raises(ModelFileError, match="(?s)no chat template.*model.template=FILE"):
+    with pytest.raises(ModelFileError, match=r"(?s)no chat template.*model\.template=FILE"):
         look(model_config(path=str(path)), preset("F16"))
 
 
