@@ -79,10 +79,11 @@ def _read(path: Path) -> str:
 
 
 def _options(model: ModelConfig) -> str:
-    for name in model.template_options:
+    options = model.template_options or {}
+    for name in options:
         if name in OWN_VARIABLES:
             raise ConfigError(
                 f"model.template_options.{name} is set by qfr itself",
                 hint="set variables of the template's own, such as enable_thinking",
             )
-    return canonical(model.template_options)
+    return canonical(options)

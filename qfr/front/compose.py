@@ -16,7 +16,7 @@ from omegaconf.errors import (
 
 from qfr.config import CellConfig
 from qfr.errors import ConfigError, did_you_mean
-from qfr.front.schema import is_switch, type_words, unknown_key
+from qfr.front.schema import is_free, is_switch, type_words, unknown_key
 
 
 def to_cell(cfg: DictConfig) -> CellConfig:
@@ -87,6 +87,8 @@ def _shown(value: object) -> str:
 def _check_switches(plain: object) -> None:
     """OmegaConf takes any number for true or false, and true for 1; we do not."""
     for key, value in _leaves(plain, ""):
+        if is_free(key):
+            continue
         if is_switch(key) != isinstance(value, bool) and isinstance(value, bool | int | float):
             raise ConfigError(
                 f"{key}={value!r} is not possible", hint=f"use {type_words(key) or 'another type'}"
