@@ -10,8 +10,9 @@ from pathlib import Path
 from qfr.canonical import canonical
 from qfr.config import ModelConfig
 from qfr.engine.gguf import GgufFacts
+from qfr.engine.shape import Shape
 from qfr.engine.template import OWN_VARIABLES, ChatTemplate, sha256_of
-from qfr.engine.transcript import Layout, Shape
+from qfr.engine.transcript import Layout
 from qfr.errors import ConfigError, ModelFileError
 
 # Spellings that stand in for a model's begin and end tokens while no vocabulary is at hand.
