@@ -79,8 +79,8 @@ class ModelConfig:
     # Allow deriving from a file that is itself quantized (marked as such everywhere).
     template: str | None = identity()
     # File with a chat template that takes the place of the GGUF's own.
-    template_options: dict[str, Any] = identity()
-    # More variables of the chat template, such as enable_thinking.
+    template_options: dict[str, Any] | None = identity()
+    # More variables of the chat template, such as enable_thinking; null = none.
     reference_agent: bool = aside()
     # A small agent of our own, sensitive by design and never evidence about another model.
     license: str | None = aside()

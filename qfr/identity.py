@@ -22,6 +22,8 @@ LATER_KEYS: Mapping[str, object] = {
     "engine.server.name": None,
     "engine.server.model": None,
     "engine.server.request": "{}",
+    "model.template": None,
+    "model.template_options": None,
 }
 
 

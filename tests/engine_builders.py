@@ -71,7 +71,7 @@ def model_config(**changes: Any) -> ModelConfig:
         derive_from=None,
         allow_requantize=False,
         template=None,
-        template_options={},
+        template_options=None,
         reference_agent=False,
         license=None,
         suite=None,

@@ -220,7 +220,7 @@ TABLE = (
         ("prompt mine holds '{{ tools }}', '${secret}', '{name}': nothing is filled in",),
     ),
     Row("template that prints the date", template_with_a_date, 0, ("of 2 tasks certified",)),
-    Row("template that leaves its sandbox", template_that_calls_out, 1, ("template",)),
+    Row("template that leaves its sandbox", template_that_calls_out, 2, ("template",)),
     Row("0 tasks", typed(*ONE, "suite.families={base:0,shipping:0}"), 2, ("the suite has no tasks",)),
     Row("fewer than 0 tasks", typed(*ONE, "suite.families={base:-1}"), 2, ("suite.families.base=-1",)),
     Row("0 certified tasks", lambda p: (*SMALL, p.model()), 0, ("0 of 2 tasks certified",)),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 from engine_builders import engine_config, model_config, preset
 from tiny_models import CHATML, THINKS, TinyModel, write_model
 
+from qfr.canonical import canonical
 from qfr.engine.llama import LlamaEngine
 from qfr.engine.resolve import look, resolve
 from qfr.errors import ConfigError, ModelFileError
+from qfr.front.design import design_of
+from qfr.front.models import compose_cell
+from qfr.front.recall import recall
+from qfr.identity import declared_source
 
 SWITCHED = CHATML + "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
 
@@ -38,7 +44,7 @@ def test_a_given_template_takes_the_place_of_the_files_own(own: str | None, tmp_
 
 def test_a_file_without_a_template_says_what_to_give(tmp_path: Path) -> None:
     path = write_model(tmp_path / "m.gguf", TinyModel(template=None))
-    with pytest.raises(ModelFileError, match=r"(?s)no chat template.*model.template=FILE"):
+    with pytest.raises(ModelFileError, match=r"(?s)no chat template.*model\.template=FILE"):
         look(model_config(path=str(path)), preset("F16"))
 
 
@@ -97,3 +103,28 @@ def test_what_a_template_does_is_said(tmp_path: Path) -> None:
         "it rewrites history, which is read anew",
     ]
     engine.close()
+
+
+def test_template_and_options_are_part_of_a_cell_and_unset_change_nothing(tmp_path: Path) -> None:
+    plain = compose_cell("model=smollm2", "quant=q4_1")
+    assert not {"template", "template_options"} & set(declared_source(plain))
+    template = given(tmp_path, CHATML)
+    quiet = "+model.template_options={enable_thinking: false}"
+    cells = [
+        plain,
+        compose_cell("model=smollm2", "quant=q4_1", f"model.template={template}"),
+        compose_cell("model=smollm2", "quant=q4_1", quiet),
+        compose_cell("model=smollm2", "quant=q4_1", quiet.replace("false", "true")),
+    ]
+    assert len({design_of(cell).design_id for cell in cells}) == 4
+    for cell in cells:
+        assert recall(canonical(dataclasses.asdict(cell)), where="run") == cell
+
+
+def test_a_given_template_counts_by_its_bytes_and_not_by_its_place(tmp_path: Path) -> None:
+    ids = []
+    for folder, text in (("a", CHATML), ("b", CHATML), ("c", SWITCHED)):
+        (tmp_path / folder).mkdir()
+        cell = compose_cell("model=smollm2", f"model.template={given(tmp_path / folder, text)}")
+        ids.append(design_of(cell).design_id)
+    assert ids[0] == ids[1] != ids[2]

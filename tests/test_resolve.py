@@ -228,7 +228,7 @@ def test_offline_mode_is_named(hub: HubServer, tmp_path: Path) -> None:
         "files = {'F16': FileConfig('tiny-f16.gguf', None, None)}\n"
         "repo = 'owner/tiny-GGUF'\n"
         "where = (None, None, None, None, repo, None, files, None)\n"
-        "model = ModelConfig('m', *where, False, None, {}, False, None, None)\n"
+        "model = ModelConfig('m', *where, False, None, None, False, None, None)\n"
         "try: resolve(model, QuantConfig('F16', None), Path(sys.argv[1]))\n"
         "except ModelFileError as error: print(error)\n"
     )

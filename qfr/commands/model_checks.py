@@ -28,11 +28,14 @@ class Checked:
     exactness: Exactness | None
     # None = not asked for.
     speed: Speed | None
+    notes: tuple[str, ...]
+    # What its chat template does that a reader has to know.
 
     def lines(self) -> tuple[tuple[bool | None, str, str], ...]:
         """Good, bad or a mere fact; what; what was found."""
         out: list[tuple[bool | None, str, str]] = []
         found, speed = self.exactness, self.speed
+        out += [(None, "chat template", note) for note in self.notes]
         if found is not None:
             compared = f" ({found.turns} turns compared in {found.seconds:.1f} s)" if found.turns else ""
             # No forks at all is a property of the model, other bits are a fault of the machinery.
@@ -82,7 +85,7 @@ def check_model(
         if speed:
             rates = measure(engine, cell.engine.streams, seconds)
             remember(root, cell, engine, rates)
-        return Checked(_name(cell, engine.info.device), found, rates)
+        return Checked(_name(cell, engine.info.device), found, rates, engine.info.notes())
     finally:
         engine.close()
 

@@ -1,9 +1,9 @@
 """What an engine is: it appends messages to one transcript and answers greedily.
 
-An engine is a cursor on one append-only token transcript (docs: "canonical segmentation"). `begin` opens
-the transcript of an episode, `reply` appends an observation. Calls that repeat the path of the episode
-before are answered from memory without evaluating a token; at the first difference the engine rewinds to
-the fork. Callers therefore play every episode from its start and get forking for free.
+An engine is a cursor on one token transcript (docs: "canonical segmentation"). `begin` opens the transcript
+of an episode, `reply` appends an observation. Calls that repeat the path of the episode before are answered
+from memory without evaluating a token; at the first difference the engine rewinds to the fork. Callers
+therefore play every episode from its start and get forking for free.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Engine(Protocol):
         Raises
         ------
         EngineError
-            Non-finite logits, a failed decode, a template that is not append-only.
+            Non-finite logits, a failed decode, a template that loses a message.
         WorkerDied
             The engine's process ended.
         """

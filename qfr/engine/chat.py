@@ -10,8 +10,9 @@ from pathlib import Path
 from qfr.canonical import canonical
 from qfr.config import ModelConfig
 from qfr.engine.gguf import GgufFacts
+from qfr.engine.shape import Shape
 from qfr.engine.template import OWN_VARIABLES, ChatTemplate, sha256_of
-from qfr.engine.transcript import Layout, Shape
+from qfr.engine.transcript import Layout
 from qfr.errors import ConfigError, ModelFileError
 
 # Spellings that stand in for a model's begin and end tokens while no vocabulary is at hand.
@@ -79,10 +80,11 @@ def _read(path: Path) -> str:
 
 
 def _options(model: ModelConfig) -> str:
-    for name in model.template_options:
+    options = model.template_options or {}
+    for name in options:
         if name in OWN_VARIABLES:
             raise ConfigError(
                 f"model.template_options.{name} is set by qfr itself",
                 hint="set variables of the template's own, such as enable_thinking",
             )
-    return canonical(model.template_options)
+    return canonical(options)

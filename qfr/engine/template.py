@@ -122,6 +122,8 @@ class ChatTemplate:
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
         )
         environment.filters["tojson"] = _tojson
+        # Nothing is escaped: Jinja's own `safe` would escape what it is joined to.
+        environment.filters["safe"] = lambda value: value
         source = _GENERATION.sub(_plain_block, text)
         try:
             self._tree = environment.parse(source)

@@ -20,7 +20,7 @@ from omegaconf.errors import (
 from qfr.config import CellConfig, EngineKind
 from qfr.errors import ConfigError, did_you_mean
 from qfr.front.naming import name_of_model
-from qfr.front.schema import holds_text, is_switch, type_words, unknown_key
+from qfr.front.schema import holds_text, is_free, is_switch, type_words, unknown_key
 
 
 def to_cell(cfg: DictConfig) -> CellConfig:
@@ -123,7 +123,7 @@ def _shown(value: object) -> str:
 def _check_types(plain: object) -> None:
     """OmegaConf takes any number for true or false, true for 1, and makes a text of any number; we do not."""
     for key, value in _leaves(plain, ""):
-        if not isinstance(value, bool | int | float):
+        if is_free(key) or not isinstance(value, bool | int | float):
             continue
         if holds_text(key):
             # YAML read 1e5, 007 or yes, and what was written is lost.

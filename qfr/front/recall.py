@@ -68,6 +68,8 @@ def _value(hint: Any, raw: object, default: object, key: str) -> object:
         if raw is None and NoneType in get_args(hint):
             return None
         hint = next(option for option in get_args(hint) if option is not NoneType)
+    if hint is Any:
+        return raw
     if get_origin(hint) is dict and isinstance(raw, dict):
         return {str(name): _value(get_args(hint)[1], item, {}, f"{key}.{name}") for name, item in raw.items()}
     if get_origin(hint) is list and isinstance(raw, list):

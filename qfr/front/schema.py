@@ -80,6 +80,14 @@ def is_group(key: str) -> bool:
     return bool(dataclasses.is_dataclass(key_types().get(key)))
 
 
+def is_free(key: str) -> bool:
+    """Whether a key stands in a map whose values may be anything (model.template_options)."""
+    names = key.split(".")
+    above = (key_types().get(".".join(names[:size])) for size in range(1, len(names)))
+    maps = [option for kind in above for option in (get_args(kind) or (kind,)) if get_origin(option) is dict]
+    return any(get_args(kind)[1] is Any for kind in maps)
+
+
 def is_switch(key: str) -> bool:
     """Whether a key holds true or false."""
     return key_types().get(key) is bool

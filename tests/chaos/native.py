@@ -12,6 +12,7 @@ llama.cpp is printed with --show.
 
 from __future__ import annotations
 
+import datetime
 import json
 import random
 import subprocess
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qfr.engine import template as template_module
 from qfr.engine.native.check import call_form, written
 from qfr.engine.native.form import call_id
 from qfr.engine.native.reading import read_calls
@@ -153,7 +155,9 @@ def calls_of(parsed: dict[str, Any]) -> list[tuple[str, Any]] | None:
 
 def compared(path: Path, oracle: Path, show: bool) -> Row:
     text = path.read_text("utf-8")
-    template = ChatTemplate(text, BEGIN, END, path.name)
+    # As llama.cpp renders: today's date, and thinking where a template has a switch for it.
+    template_module.FIXED_DATE = datetime.datetime.now()
+    template = ChatTemplate(text, BEGIN, END, path.name, {"enable_thinking": True})
     try:
         form = call_form(template, TOOLS, ENDS)
     except QfrError as error:
