@@ -96,8 +96,7 @@ def fresh_digests(engine: LlamaEngine, setup: Setup) -> Digests:
     found: Digests = {}
     for task in setup.world.tasks:
         for site in (None, *sites(task, FaultKind.et)):
-            engine._model.clear()
-            engine._path.clear()
+            engine.start_over()
             kind = FaultKind.none if site is None else FaultKind.et
             episode = setup.episodes(Forced(engine)).play("", task, kind, site)
             found[(task.id, -1 if site is None else site.index)] = digests(episode)

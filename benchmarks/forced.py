@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from qfr.engine.base import Counters, Engine, EngineInfo
+from qfr.engine.path import Asked, EpisodePath, Extension, turn_node
 from qfr.engine.tokens import Tokenizer
-from qfr.engine.tree import ROOT, Tally
+from qfr.engine.tree import Tally
 from qfr.records import Generation, StopReason
 from qfr.world.demonstrate import Habits, next_turn
 
@@ -54,7 +55,7 @@ class Counting:
     def __init__(self, tokenizer: Tokenizer, info: EngineInfo) -> None:
         self._tokenizer, self._info = tokenizer, info
         self._tally = Tally()
-        self._key = ROOT
+        self._path: EpisodePath | None = None
         self._seen: set[bytes] = set()
         self.prefill = self.decode = 0
 
@@ -65,15 +66,13 @@ class Counting:
 
     def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
         """Open an episode."""
-        self._key = ROOT
-        for segment in self._tokenizer.opening(system, task):
-            self._visit(segment, written=False)
-        return self._turn(forced)
+        self._path = EpisodePath(self._tokenizer, system, task)
+        return self._turn(self._path, self._path.opening(), Asked(max_tokens, forced))
 
     def reply(self, observation: str, max_tokens: int, forced: str | None = None) -> Generation:
         """Go on."""
-        self._visit(self._tokenizer.observation(observation), written=False)
-        return self._turn(forced)
+        assert self._path is not None
+        return self._turn(self._path, self._path.message(observation), Asked(max_tokens, forced))
 
     def counters(self) -> Counters:
         """Of the tree."""
@@ -86,19 +85,21 @@ class Counting:
     def close(self) -> None:
         """Nothing to close."""
 
-    def _turn(self, forced: str | None) -> Generation:
-        text = forced or ""
+    def _turn(self, path: EpisodePath, extension: Extension, asked: Asked) -> Generation:
+        for node in path.take(extension, self._tally):
+            self.prefill += self._new(node.key, node.tokens)
+        text = asked.forced or ""
         tokens = self._tokenizer.assistant(text)
-        self._visit(tokens[:-1], written=True)
+        key = self._tally.visit(path.key, tokens[:-1], kind="turn")
+        self.decode += self._new(key, tokens[:-1])
         stop = StopReason.end_of_generation
-        return Generation(text, tokens, stop, 0, (0.0,) * len(tokens), "", False)
+        made = Generation(text, tokens, stop, 0, (0.0,) * len(tokens), "", False)
+        path.add(turn_node(key, asked, made))
+        return made
 
-    def _visit(self, tokens: tuple[int, ...], *, written: bool) -> None:
-        self._key = self._tally.visit(self._key, tokens, kind="turn" if written else "segment")
-        if self._key in self._seen:
-            return
-        self._seen.add(self._key)
-        if written:
-            self.decode += len(tokens)
-        else:
-            self.prefill += len(tokens)
+    def _new(self, key: bytes, tokens: tuple[int, ...]) -> int:
+        """How many tokens a node adds that was not seen before."""
+        if key in self._seen:
+            return 0
+        self._seen.add(key)
+        return len(tokens)

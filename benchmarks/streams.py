@@ -25,6 +25,7 @@ from qfr.engine.llama import LlamaEngine
 from qfr.engine.llama_sequences import Sequences
 from qfr.engine.llama_streams import LlamaStreams
 from qfr.engine.opened import open_file
+from qfr.engine.path import EpisodePath
 from qfr.episode import Episodes, Together
 from qfr.front.auditing import compare
 from qfr.front.checks import build_world
@@ -71,7 +72,7 @@ def system_message(config: EngineConfig, file: ModelFile, prompt: str, n_ctx: in
     """What the system message costs, and what a copy of its part of the cache would."""
     opened = open_file(file, config, n_ctx, None)
     sequences = Sequences(opened.model, config.n_batch)
-    tokens, _ = opened.tokenizer.opening(prompt, "The task.")
+    tokens = EpisodePath(opened.tokenizer, prompt, "The task.").opening().segments[0]
     costs: list[tuple[float, float, float]] = []
     for _ in range(5):
         marks = [time.perf_counter()]

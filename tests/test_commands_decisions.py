@@ -272,11 +272,13 @@ def test_pick_asks_where_something_is_open(store: Store, call: Call) -> None:
     assert (code, "2 different cells of q8_0" in error) == (2, True)
 
 
-def test_pick_takes_the_largest_suite(store: Store, call: Call) -> None:
+def test_pick_asks_which_of_several_suites(store: Store, call: Call) -> None:
     for quant in ("F16", "Q4_K_M"):
         log(store, quant, GOOD)
         log(store, quant, GOOD[:20], change=other_suite)
-    assert "orders20 (64 tasks)" in call("pick", "--max-gb", "6")[1]
+    code, _, error = call("pick", "--max-gb", "6")
+    assert (code, "several values of suite: orders20, small" in error) == (2, True)
+    assert "orders20 (64 tasks)" in call("pick", "--max-gb", "6", "--suite", "orders20")[1]
     assert "small (20 tasks)" in call("pick", "--max-gb", "6", "--suite", "small")[1]
 
 

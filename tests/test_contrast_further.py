@@ -74,7 +74,9 @@ def test_targets_methods_and_margin(ladder: Path, capsys: pytest.CaptureFixture[
         7,
     )
     assert row["margin_points"] == 40
-    assert row["equivalent"] is True
+    # The gate's bounds for eleven tasks are wider than forty points.
+    assert row["equivalent"] is False
+    assert row["equivalence_high_points"] > 40
     tests = [one for one in found["contrasts"] if one["sign_p"] is not None]
     smallest = min(tests, key=lambda one: one["sign_p"])
     assert smallest["sign_holm_p"] == pytest.approx(min(1.0, len(tests) * smallest["sign_p"]))

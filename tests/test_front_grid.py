@@ -132,7 +132,7 @@ def test_all_problems_of_a_grid_come_in_one_message() -> None:
     text = str(caught.value)
     assert text.startswith("2 problems:")
     assert text.count("trial=-1 is too small") == 1
-    assert "report.vary='quants' is not possible (did you mean 'quant'?)" in text
+    assert "report.vary: 'quants' is neither an axis nor a key of a cell (did you mean 'quant'?)" in text
 
 
 def local(tmp_path: Path, folder: str, kind: FaultKind = FaultKind.et) -> Point:

@@ -63,6 +63,8 @@ class ReportOptions:
     # Published results to be set beside.
     across_builds: bool = False
     # Also contrast cells of different llama.cpp builds.
+    inferred: bool = False
+    # No two cells differed in the asked axis, so what does differ is contrasted.
 
     @property
     def contrasts(self) -> Options:
@@ -162,7 +164,7 @@ def build_report(
     tables, way, seed = joined.tables, chosen.contrasts.bootstrap, chosen.seed
     memory = _at_equal_memory(tables, everything, chosen)
     contrasts, vary = _contrasts(tables, chosen, memory)
-    chosen = replace(chosen, vary=vary)
+    chosen = replace(chosen, vary=vary, inferred=vary != chosen.vary)
     summaries = summarize(tables, way, seed)
     told = contexts(cell.facts for cell in everything)
     processes = tuple(process(cell, told[cell.facts.cell_id]) for cell in everything)

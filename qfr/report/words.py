@@ -88,6 +88,11 @@ def overview(report: Report) -> tuple[str, ...]:
         lines.append(f"Fault episodes: {told}.")
     if told := _detectable(report):
         lines.append(told)
+    if report.options.inferred:
+        lines.append(
+            f"No two finished cells differ in the preset alone, so {report.options.vary} is contrasted "
+            f"(--vary {report.options.vary})."
+        )
     if whole and not report.contrasts:
         vary = report.options.vary
         levels = ", ".join(dict.fromkeys(level(s, vary) for s in whole))
