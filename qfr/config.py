@@ -8,6 +8,7 @@ a cell's identity (`identity()` or `aside()`); `qfr.identity` turns the marked f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from qfr.asides import RegistrationConfig as RegistrationConfig
 from qfr.asides import ReportConfig as ReportConfig
@@ -117,6 +118,10 @@ class PromptConfig:
     # Path; relative paths are looked up in prompts/.
     sha256: str | None = identity()
     # Pinned digest; null = not pinned.
+    worlds: list[str] | None = aside()
+    # Worlds that it is written for; null = not stated.
+    tools: bool = identity()
+    # Append the world's tools to the text: the longer text is the prompt, digest included.
 
     def __post_init__(self) -> None:
         check_name("prompt.name", self.name)
@@ -129,9 +134,17 @@ class FaultConfig:
 
     kind: FaultKind = identity()
     code: str = identity()
-    # Error code in the observation (ET, EP).
+    # Error code in the observation, of kinds that show an error.
     message: str = identity()
-    # Error message in the observation (ET, EP).
+    # Error message in the observation.
+    times: int = identity()
+    # er: failures of the call before it succeeds.
+    retry_after: int = identity()
+    # rl: turns that the tool has to be left alone before it answers again.
+
+    def __post_init__(self) -> None:
+        check_at_least("fault.times", self.times, 1)
+        check_at_least("fault.retry_after", self.retry_after, 1)
 
 
 @dataclass
@@ -140,7 +153,7 @@ class SuiteConfig:
 
     name: str = identity()
     world: str = identity()
-    # Which world generates the tasks.
+    # Which world generates the tasks: a name (orders, ledger), or module:factory for one's own.
     version: int = identity()
     # Version of the suite's generator.
     families: dict[str, int] = identity()
@@ -149,6 +162,8 @@ class SuiteConfig:
     # Seed of all values and ids.
     grid: str = identity()
     # cents = realistic amounts; round = a small grid of round amounts.
+    options: dict[str, Any] = identity()
+    # Whatever else the world can be told.
     step_budget: int = identity()
     # Model turns per episode at most.
     error_budget: int = identity()

@@ -13,15 +13,16 @@ from typing import Any
 
 from qfr.canonical import digest
 from qfr.config import CellConfig, EngineKind
-from qfr.records import FaultKind
+from qfr.faults import FAULTS, FaultKind
 
 IDENTITY_VERSION = 1
 
 # Keys that came later: hashed only when they differ from the value that reproduces the old behaviour.
-LATER_KEYS: Mapping[str, object] = {
+LATER_KEYS: dict[str, object] = {
     "engine.server.name": None,
     "engine.server.model": None,
     "engine.server.request": "{}",
+    "suite.options": {},
 }
 
 
@@ -47,6 +48,20 @@ def identity_fields(value: Any, prefix: str = "") -> dict[str, object]:
         elif not (key in LATER_KEYS and LATER_KEYS[key] == item):
             out[key] = item
     return out
+
+
+def group_fields(cfg: CellConfig, group: str) -> dict[str, object]:
+    """The identity fields of one group under their own names, later keys left out as in `identity_fields`."""
+    prefix = f"{group}."
+    fields = identity_fields(getattr(cfg, group), prefix)
+    return {key.removeprefix(prefix): value for key, value in fields.items()}
+
+
+def fault_fields(cfg: CellConfig) -> dict[str, object]:
+    """The fault's kind and the keys that this kind reads: what tells its cell from others."""
+    keys = ("kind", *FAULTS[cfg.fault.kind].keys)
+    fields = group_fields(cfg, "fault")
+    return {key: fields[key] for key in keys if key in fields}
 
 
 def declared_source(cfg: CellConfig) -> dict[str, object]:
@@ -89,17 +104,11 @@ def design_fields(
         fields["engine.server.name"] = cfg.engine.server.identity_name
     if cfg.fault.kind is FaultKind.none:
         # A clean pass is the same whatever would be injected later, and on which tasks.
-        fields.pop("suite.gate")
-        fault: dict[str, object] = {"kind": FaultKind.none}
-    else:
-        fault = identity_fields(cfg.fault)
-        if cfg.fault.kind is FaultKind.it:
-            # A displaced record carries no message.
-            fault = {"kind": FaultKind.it}
+        fields.pop("suite.gate", None)
     return {
         "identity_version": IDENTITY_VERSION,
         "fields": fields,
-        "fault": fault,
+        "fault": fault_fields(cfg),
         "source": declared_source(cfg),
         "prompt_sha256": prompt_sha256,
         "suite_sha256": suite_sha256,

@@ -65,7 +65,8 @@ def test_every_field_of_a_log_line_stands_in_it() -> None:
         value = line
         for step in path:
             value = value[step]
-        assert set(said[record]) == set(value), record
+        # Only episodes in acting worlds hold what they did there.
+        assert set(said[record]) - {"acts"} == set(value), record
 
 
 def test_every_column_stands_in_it_in_order(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_scripted_agent_leaves_the_same_bytes() -> None:
     world, design = build_world(cell.suite), design_of(cell)
     played: dict[str, list[Episode]] = {kind: [] for kind in (FaultKind.none, *KINDS)}
     walk(
-        Episodes(ScriptedEngine(scripted_policy(cell)), world, design.prompt.text, rules_of(cell)),
+        Episodes(ScriptedEngine(scripted_policy(cell, world)), world, design.prompt.text, rules_of(cell)),
         Track("c-none", FaultKind.none, Gate.certified, {}),
         tuple(Track(f"c-{kind}", kind, Gate.certified, {}) for kind in KINDS),
         lambda track, episode, seconds: played[track.kind].append(episode),

@@ -3,17 +3,17 @@ together."""
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib.util import find_spec
 
+from qfr.canonical import canonical
 from qfr.config import PRESET_BITS, SERVED_BITS, CellConfig, EngineKind, Mode, SuiteConfig
 from qfr.errors import ConfigError, did_you_mean
 from qfr.shards import one_shard
 from qfr.stats.intervals import Method
-from qfr.world import orders
-from qfr.world.base import PartOfWorld, Task, World, suite_sha256
-
-WORLDS = (orders.NAME,)
+from qfr.world import finding
+from qfr.world.base import PartOfWorld, Suite, Task, World, suite_sha256
 
 # Axes that a contrast can vary.
 AXES = ("quant", "prompt", "model", "fault", "executor")
@@ -30,7 +30,6 @@ def check_cell(cell: CellConfig) -> None:
     ConfigError
         Names key, value, choices and what to write instead.
     """
-    _among("suite.world", cell.suite.world, WORLDS)
     _among("report.vary", cell.report.vary, AXES)
     _among("report.method", cell.report.method, tuple(map(str, Method)))
     _among("engine.type_k", cell.engine.type_k, CACHE_TYPES)
@@ -44,11 +43,6 @@ def check_cell(cell: CellConfig) -> None:
     ):
         if value < low:
             raise ConfigError(f"{key}={value} is too small", hint=f"use an integer of at least {low}")
-    if cell.suite.version != orders.VERSION:
-        raise ConfigError(
-            f"suite.version={cell.suite.version}: this qfr generates version {orders.VERSION}",
-            hint=f"suite.version={orders.VERSION}, or the qfr of that version",
-        )
     if not cell.tracking.experiment.strip():
         raise ConfigError("tracking.experiment is empty", hint="give the MLflow experiment a name")
     report = cell.report
@@ -158,7 +152,7 @@ def build_world(suite: SuiteConfig) -> World:
     ConfigError
         Unknown family or grid.
     """
-    return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid)[0]
+    return _built(suite.world, canonical(_asked(suite)))[0]
 
 
 def tasks_of(suite: SuiteConfig) -> tuple[Task, ...]:
@@ -176,12 +170,16 @@ def part_of(world: World, suite: SuiteConfig) -> World:
 
 def suite_digest(suite: SuiteConfig) -> str:
     """SHA-256 of everything that the suite's generator makes, in hexadecimal."""
-    return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid)[1]
+    return _built(suite.world, canonical(_asked(suite)))[1]
+
+
+def _asked(suite: SuiteConfig) -> dict[str, object]:
+    return {name: getattr(suite, name) for name in ("families", "seed", "version", "grid", "options")}
 
 
 @cache
-def _built(families: tuple[tuple[str, int], ...], seed: int, grid: str) -> tuple[World, str]:
-    world = orders.build(dict(families), seed, grid)
+def _built(name: str, asked: str) -> tuple[World, str]:
+    world = finding.build_world(name, Suite(**json.loads(asked)))
     return world, suite_sha256(world)
 
 
