@@ -67,7 +67,7 @@ class _Place:
     failures: int = 0
     # Failed calls of the next gold call, in a row.
     wait: int = 0
-    # Turns to leave its tool alone.
+    # Turns that its tool has still to be left alone.
     fooled: bool = False
     # A wrong record was believed.
     looked: bool = False
@@ -99,7 +99,7 @@ def next_turn(
         return _end(world, task, place)
     text = call_text(world, task, due, place.call)
     if place.wait:
-        return next(said for said, told in transcript if "result" in read_observation(told))
+        return _elsewhere(transcript, due.tool) or text
     if place.failures and habits.reads_first and not place.looked and (proof := _proof(proofs, place)):
         return call_text(world, task, proof, place.call)
     return habits.prose + text if place.failures else text
@@ -140,14 +140,23 @@ def _after(
         happened = isinstance(wanted, Found) and told.get("result") == dict(wanted.record)
         return _Place(place.call + 1, state, place.user) if happened else replace(place, looked=True)
     if turn != call_text(world, task, due, place.call):
-        return replace(place, wait=max(0, place.wait - 1))
+        # A turn that only passed the time.
+        return place
     record = told.get("result")
-    true = isinstance(outcome, Found) and record == dict(outcome.record)
+    # What a write answers is not known beforehand to an agent: it may have been made twice.
+    true = due.writes or (isinstance(outcome, Found) and record == dict(outcome.record))
     if not isinstance(record, dict) or (habits.checks_ids and not true):
         wait = turns_to_wait(transcript, at)
         return replace(place, failures=place.failures + 1, wait=wait, looked=False)
-    believed = due.writes or true
-    return _Place(place.call + 1, state, place.user, fooled=place.fooled or not believed)
+    return _Place(place.call + 1, state, place.user, fooled=place.fooled or not true)
+
+
+def _elsewhere(transcript: Transcript, tool: str) -> str | None:
+    """A turn that was answered and called another tool: repeating it passes the time."""
+    for text, observation in transcript:
+        if "result" in read_observation(observation) and read_observation(text).get("tool") != tool:
+            return text
+    return None
 
 
 def _proof(proofs: Sequence[GoldCall | None], place: _Place) -> GoldCall | None:
@@ -170,7 +179,8 @@ def _give_up(world: World, task: Task, due: GoldCall | None) -> str:
 
 def _end(world: World, task: Task, place: _Place) -> str:
     """Submit, or end the user's turn."""
-    tool = next((tool for tool in task_tools(world, task) if tool.role is Role.submit), None)
+    ends = [tool for tool in task_tools(world, task) if tool.role is Role.submit]
+    tool = next((one for one in ends if bool(one.parameters) == (task.answer is not None)), None)
     if tool is None or place.user < len(task.follow_ups):
         return "Done."
     value = _wrong(task.answer) if place.fooled else task.answer
