@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from qfr.canonical import Json, canonical, read_json
-from qfr.errors import ConfigError
+from qfr.errors import ConfigError, did_you_mean
 from qfr.records import Kind, Parameter, Role, Tool
 from qfr.world.base import (
     Answer,
@@ -36,6 +36,7 @@ from qfr.world.base import (
     Task,
     Transcript,
     Verdict,
+    check_families,
 )
 from qfr.world.player import next_turn
 
@@ -89,11 +90,16 @@ class BaseWorld:
     name: str = ""
     version: str = "1"
     plain: bool = False
+    families: tuple[str, ...] = ()
+    # Families of tasks that a suite may ask for; empty = any.
     free: tuple[str, ...] = ()
+    # Parameters whose value is the agent's own choice.
     ends: tuple[Tool, ...] = (SUBMIT, REPORT)
     # Tools that end a task.
 
     def __init__(self, suite: Suite, tasks: tuple[Task, ...]) -> None:
+        if self.families:
+            check_families(suite, self.families, self.name)
         self.suite = suite
         self.tasks = tuple(sorted(tasks, key=lambda task: task.id))
 
@@ -128,8 +134,16 @@ class BaseWorld:
     def gold(self, tool: str, *sources: int, user: int = 0, **arguments: Json) -> GoldCall:
         """A gold call; `sources` are the places of the calls whose results its arguments come from."""
         known = self._by_name.get(tool)
-        writes = known is not None and known.role is Role.write
-        return GoldCall(tool, canonical(arguments), sources, writes, user)
+        if known is None:
+            raise ValueError(f"the world has no tool {tool!r}" + did_you_mean(tool, self._by_name))
+        names = {parameter.name: parameter.required for parameter in known.parameters}
+        for name in arguments:
+            if name not in names:
+                raise ValueError(f"{tool} has no argument {name!r}" + did_you_mean(name, names))
+        lacking = [name for name, required in names.items() if required and name not in arguments]
+        if lacking:
+            raise ValueError(f"the gold call of {tool} lacks the argument {lacking[0]!r}")
+        return GoldCall(tool, canonical(arguments), sources, known.role is Role.write, user)
 
     def tool(self, name: str) -> Tool | None:
         return self._by_name.get(name)

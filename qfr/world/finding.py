@@ -21,12 +21,13 @@ from typing import Literal
 
 from qfr.canonical import Json
 from qfr.errors import ConfigError, MachineryError, QfrError, did_you_mean
-from qfr.world import ledger, orders
+from qfr.world import ledger, orders, tasks
 from qfr.world.base import Habits, Outcome, Site, State, Suite, Task, Tool, Transcript, Verdict, World
 
 GROUP = "qfr.worlds"
 Factory = Callable[[Suite], World]
 BUILT_IN: Mapping[str, Factory] = {orders.NAME: orders.of_suite, ledger.NAME: ledger.of_suite}
+_FAMILIES: Mapping[str, tuple[str, ...]] = {orders.NAME: tasks.FAMILIES, ledger.NAME: ledger.FAMILIES}
 _OURS = Path(__file__).parent
 
 
@@ -58,6 +59,12 @@ def build_world(name: str, suite: Suite) -> World:
     if not world.tasks:
         raise ConfigError(f"the world {name} made no task of this suite", where="suite.families")
     return GuardedWorld(world, name, _digest(source))
+
+
+def default_families(name: str) -> tuple[str, ...]:
+    """Families that a world says it has, empty where it does not say."""
+    told = _FAMILIES.get(name)
+    return tuple(told if told is not None else getattr(_factory(name), "families", ()))
 
 
 def _factory(name: str) -> Factory:
