@@ -155,8 +155,8 @@ BY_CONTENT = {"model.allow_requantize", "prompt.name", "prompt.sha256"}
 LEAVES = [
     key
     for key, kind in key_types().items()
-    # This world knows one version and no options.
-    if not dataclasses.is_dataclass(kind) and key not in ("suite.version", "suite.options")
+    # This world knows no options.
+    if not dataclasses.is_dataclass(kind) and key != "suite.options"
 ]
 
 

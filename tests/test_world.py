@@ -26,6 +26,10 @@ PINNED = [
     "88599fa9a2460417bc8324fac7be9ea0de1a8865db5a13fbcdc457da7a8b7271",
     "054944770db87fce7f8cec7f3582245ac36ca3f139a8a2e52dd7e985efb00fcc",
 ]
+PINNED_2 = [
+    "c17d5de12a32921e9176148d9ad6d9fbc185cb5576ae39b3004f8440153b2e7e",
+    "92d9bc5e200cb84e4ec2b619707cb2b01256d834132dabaf51b535dd7bf8296f",
+]
 
 
 def arguments_of(text: str) -> dict[str, Json]:
@@ -68,6 +72,9 @@ def test_suites_are_pinned() -> None:
     """A change of the generator, of numpy's streams or of a text is a new version of the suite."""
     assert [suite_sha256(world) for world in (ORDERS20, ORDERS20_REF, ORDERS40)] == PINNED
     assert suite_sha256(orders.build({"base": 10, "shipping": 10}, SEED + 1, "cents")) not in PINNED
+    families = {"base": 10, "shipping": 10, "two_order": 10, "distractor": 10}
+    second = [orders.build(families, SEED, grid, version=2) for grid in ("cents", "round")]
+    assert [suite_sha256(world) for world in second] == PINNED_2
 
 
 def test_building_again_gives_the_same_and_orders20_is_a_part_of_orders40() -> None:
@@ -160,9 +167,37 @@ def test_two_thousand_tasks_are_as_easy_as_twenty() -> None:
     assert len({task.answer for task in world.tasks}) > 1_500
 
 
+@pytest.mark.parametrize("grid", ["cents", "round"])
+def test_suites_of_version_2_nest(grid: str) -> None:
+    large = orders.build({"base": 1_400, "distractor": 30, "shipping": 1_000}, SEED, grid, version=2)
+    for families in ({"base": 10}, {"shipping": 700, "base": 1_300}, {"distractor": 30, "base": 1}):
+        small = orders.build(families, SEED, grid, version=2)
+        for family, count in families.items():
+            part = [task for task in small.tasks if task.family == family]
+            assert part == [task for task in large.tasks if task.family == family][:count]
+            assert all(small.content(task) == large.content(task) for task in part)
+    other = orders.build({"base": 10}, SEED + 1, grid, version=2)
+    assert other.tasks[0].text != large.tasks[0].text
+
+
+def test_any_size_of_version_2_has_ids_of_one_form() -> None:
+    world = orders.build({"base": 10_000, "shipping": 10_000}, 7, "round", version=2)
+    assert len(world.tasks) == 20_000
+    assert {len(value) for value in all_ids(world)} == {6}
+    assert {len(task.id.split("-")[1]) for task in world.tasks} == {5}
+    texts = [task.text for task in world.tasks if task.family == "base"]
+    assert len(set(texts[:1285])) == 1285, "no order is asked for twice within a block"
+    assert len({world.content(task) for task in world.tasks}) == 20_000
+
+
 def test_id_sets_are_disjoint_whatever_the_seeds() -> None:
     found: dict[orders.Ids, set[str]] = {
-        ids: {one for seed in range(12) for one in all_ids(orders.build({"base": 40}, seed, "round", ids))}
+        ids: {
+            one
+            for seed in range(12)
+            for version in orders.VERSIONS
+            for one in all_ids(orders.build({"base": 40}, seed, "round", ids, version))
+        }
         for ids in orders.Ids
     }
     evaluation, development, training = (found[ids] for ids in orders.Ids)
@@ -234,3 +269,18 @@ def test_unknown_ids_get_a_helpful_error() -> None:
 def test_bad_suites_are_refused(families: dict[str, int], seed: int, grid: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         orders.build(families, seed, grid)
+
+
+@pytest.mark.parametrize(
+    ("version", "families", "message"),
+    [
+        (0, {"base": 1}, "versions 1 and 2"),
+        (3, {"base": 1}, "versions 1 and 2"),
+        (2, {"base": 100_001}, "at most"),
+    ],
+)
+def test_versions_that_do_not_exist_and_suites_too_large_are_refused(
+    version: int, families: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        orders.build(families, 1, "round", version=version)

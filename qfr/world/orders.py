@@ -2,6 +2,11 @@
 
 `orders20` is ten base and ten shipping tasks (Hu 2026, section 3); `orders40` adds ten two-order and ten
 distractor tasks, and its first two families are those of `orders20`, task for task.
+
+The generator has two versions. Version 1 deals id numbers out over the whole suite, and a suite of more than
+321 tasks has five-digit ids. In version 2 a task follows from seed, family and index alone: suites
+of one seed nest, and a suite of any size is drawn from one population. Each task has its own records, so two
+tasks may use the same number; `_asked_first` says how far apart.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 import numpy as np
+import numpy.typing as npt
 from numpy.random import Generator
 
 from qfr.canonical import Json, canonical, quote, read_json
@@ -29,15 +35,16 @@ from qfr.world.base import (
     Transcript,
     Verdict,
     check_options,
-    check_version,
     sites,
 )
 from qfr.world.demonstrate import next_turn
 from qfr.world.tasks import FAMILIES, GRIDS, ORDERS_PER_TASK, Made, make_task, read_request
 from qfr.world.tools import BY_NAME, KEY
 
-VERSION = 1
+VERSIONS = (1, 2)
 NAME = "orders"
+
+IntArray = npt.NDArray[np.int64]
 
 _HINTS = {
     "get_order": "order ids look like O-1234 and stand in the task",
@@ -55,12 +62,15 @@ class Ids(StrEnum):
 
 # Residues modulo 7: scattered over all digit patterns, so that copying ids is the same skill in each set.
 _RESIDUES = {Ids.evaluation: (0,), Ids.development: (1,), Ids.training: (2, 3, 4, 5, 6)}
+# Version 2: the index in a task's id has this many digits, whatever the size of the suite.
+_INDEX_DIGITS = 5
 
 
 class OrdersWorld:
     """A suite of order tasks. Built by `build`."""
 
-    def __init__(self, made: tuple[Made, ...]) -> None:
+    def __init__(self, made: tuple[Made, ...], version: int) -> None:
+        self._version = version
         self._made = {one.task.id: one for one in made}
         self._tasks = tuple(one.task for one in made)
 
@@ -70,7 +80,7 @@ class OrdersWorld:
 
     @property
     def version(self) -> str:
-        return str(VERSION)
+        return str(self._version)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -165,14 +175,15 @@ def of_suite(suite: Suite) -> OrdersWorld:
     Raises
     ------
     ConfigError
-        As `build`; or options, which this world has none of, or another version.
+        As `build`; or options, which this world has none of.
     """
-    check_version(suite, (VERSION,))
     check_options(suite, ())
-    return build(suite.families, suite.seed, suite.grid)
+    return build(suite.families, suite.seed, suite.grid, version=suite.version)
 
 
-def build(families: Mapping[str, int], seed: int, grid: str, ids: Ids = Ids.evaluation) -> OrdersWorld:
+def build(
+    families: Mapping[str, int], seed: int, grid: str, ids: Ids = Ids.evaluation, version: int = 1
+) -> OrdersWorld:
     """Generate and verify a suite.
 
     Parameters
@@ -186,14 +197,24 @@ def build(families: Mapping[str, int], seed: int, grid: str, ids: Ids = Ids.eval
         fees 5 and 10, all answers whole numbers.
     ids : Ids
         The set that id numbers are drawn from.
+    version : int
+        Of the generator, one of `VERSIONS`.
 
     Raises
     ------
     ConfigError
-        Unknown family or grid, a negative seed or count, no task at all.
+        Unknown family, grid or version, a negative seed or count, no task at all, too many tasks.
     """
-    _check(families, seed, grid)
+    _check(families, seed, grid, version)
     counts = {family: families.get(family, 0) for family in FAMILIES}
+    made = _dealt(counts, seed, grid, ids) if version == 1 else _drawn(counts, seed, grid, ids)
+    world = OrdersWorld(tuple(sorted(made, key=lambda one: one.task.id)), version)
+    world.verify()
+    return world
+
+
+def _dealt(counts: Mapping[str, int], seed: int, grid: str, ids: Ids) -> list[Made]:
+    """Version 1: id numbers are dealt out over the whole suite, each used once."""
     numbers = _numbers(sum(counts.values()) * ORDERS_PER_TASK, ids, np.random.default_rng(seed))
     made: list[Made] = []
     for place, (family, count) in enumerate(counts.items()):
@@ -203,12 +224,45 @@ def build(families: Mapping[str, int], seed: int, grid: str, ids: Ids = Ids.eval
             rng = np.random.default_rng([seed, place, index])
             own = tuple(numbers[start : start + ORDERS_PER_TASK])
             made.append(make_task(family, f"{family}-{index:0{width}d}", grid, own, rng))
-    world = OrdersWorld(tuple(sorted(made, key=lambda one: one.task.id)))
-    world.verify()
-    return world
+    return made
 
 
-def _check(families: Mapping[str, int], seed: int, grid: str) -> None:
+def _drawn(counts: Mapping[str, int], seed: int, grid: str, ids: Ids) -> list[Made]:
+    """Version 2: every task is a function of (seed, family, index)."""
+    pool = _pool(4, ids)
+    made: list[Made] = []
+    for place, (family, count) in enumerate(counts.items()):
+        for index in range(count):
+            if index % len(pool) == 0:
+                asked = _asked_first(pool, (seed, place, index // len(pool)))
+            made.append(_draw(family, (seed, place, index), grid, (pool, int(asked[index % len(pool)]))))
+    return made
+
+
+def _asked_first(pool: IntArray, stream: tuple[int, int, int]) -> IntArray:
+    """The first order numbers that a block of as many tasks as the pool has numbers asks for, each once.
+
+    So no two of a family's first 1,285 evaluation tasks have the same text; the next block begins anew.
+    """
+    return np.random.default_rng([2, *stream]).permutation(pool)
+
+
+def _draw(family: str, place: tuple[int, int, int], grid: str, numbers: tuple[IntArray, int]) -> Made:
+    """Draw one task of its own stream, with distinct numbers of the pool; it asks for the given one."""
+    pool, asked = numbers
+    rng = np.random.default_rng([3, *place])
+    orders = [asked, *rng.choice(pool[pool != asked], ORDERS_PER_TASK - 1, replace=False).tolist()]
+    customers = rng.choice(pool, ORDERS_PER_TASK, replace=False).tolist()
+    own = tuple(zip(orders, customers, strict=True))
+    return make_task(family, f"{family}-{place[2]:0{_INDEX_DIGITS}d}", grid, own, rng)
+
+
+def _check(families: Mapping[str, int], seed: int, grid: str, version: int) -> None:
+    if version not in VERSIONS:
+        raise ConfigError(
+            f"suite.version={version}: this qfr generates versions {' and '.join(map(str, VERSIONS))}",
+            hint=f"suite.version={VERSIONS[-1]}, or the qfr of that version",
+        )
     for family, count in families.items():
         if family not in FAMILIES:
             raise ConfigError(
@@ -218,6 +272,12 @@ def _check(families: Mapping[str, int], seed: int, grid: str) -> None:
             )
         if count < 0:
             raise ConfigError(f"{family}: {count} is negative", where="suite.families")
+        if version > 1 and count > 10**_INDEX_DIGITS:
+            raise ConfigError(
+                f"{family}: {count:,} tasks, of which version {version} has {10**_INDEX_DIGITS:,} at most",
+                where="suite.families",
+                hint="fewer tasks, or a second suite with another suite.seed",
+            )
     if grid not in GRIDS:
         raise ConfigError(
             f"{grid!r} is no grid" + did_you_mean(grid, GRIDS),
@@ -233,15 +293,17 @@ def _check(families: Mapping[str, int], seed: int, grid: str) -> None:
 def _numbers(count: int, ids: Ids, rng: Generator) -> list[tuple[int, int]]:
     """Distinct order numbers paired with distinct customer numbers, four digits where that suffices."""
     digits = 4
-    while True:
-        pool = np.arange(10 ** (digits - 1), 10**digits)
-        pool = pool[np.isin(pool % 7, _RESIDUES[ids])]
-        if len(pool) >= count:
-            break
+    while len(pool := _pool(digits, ids)) < count:
         digits += 1
     orders = rng.permutation(pool)[:count].tolist()
     customers = rng.permutation(pool)[:count].tolist()
     return list(zip(orders, customers, strict=True))
+
+
+def _pool(digits: int, ids: Ids) -> IntArray:
+    """The numbers of so many digits that a set holds, in order."""
+    pool = np.arange(10 ** (digits - 1), 10**digits)
+    return pool[np.isin(pool % 7, _RESIDUES[ids])]
 
 
 def _number(value: Json) -> Decimal:
