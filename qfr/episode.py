@@ -167,6 +167,31 @@ class Scripts:
             acts=None if acts is None else self._judged(task, acts, injector, answer, ending),
         )
 
+    def replay(self, episode: Episode, site: Site | None) -> Episode:
+        """Play an episode again from its logged turns: every call is made, and no model is asked.
+
+        Returns
+        -------
+        Episode
+            Equal to `episode`, with answers, states and verdict, when world, rules and log belong together.
+
+        Raises
+        ------
+        EngineError
+            The episode does not end with its logged turns.
+        """
+        task = next(task for task in self.world.tasks if task.id == episode.task)
+        script = self.script(episode.cell_id, episode.fault, Piece(task, site))
+        next(script)
+        # Nothing could be generated any more where the context was full.
+        full = Generation("", (), StopReason.context, 0, (), "", control_text=False)
+        for generation in (*(turn.generation for turn in episode.turns), full):
+            try:
+                script.send(generation)
+            except StopIteration as end:
+                return recorded(end)
+        raise EngineError(f"task {task.id}: played again, the episode does not end with its logged turns")
+
     def _scheduled(self, kind: FaultKind, site: Site | None) -> ScheduledFault | None:
         rules = self.rules
         if site is None:

@@ -20,6 +20,8 @@ from qfr.front.show import console
 from qfr.world.base import Suite
 from qfr.world.finding import default_families, names
 
+_SHOWN = 20
+# Mistakes that are printed: one in a tool comes back in every task.
 # Tasks of each family that are tried when the command does not say how many.
 _TASKS = 3
 _EXAMPLE = """--options '{"shelves": 3}' """.strip()
@@ -50,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     found = check_world(arguments.world, suite)
     out = console()
-    for mistake in found.mistakes:
+    for mistake in found.mistakes[:_SHOWN]:
         out.print(_line(mistake), markup=False, soft_wrap=True)
     if found.mistakes:
         out.print(f"mistakes found: {len(found.mistakes)}")

@@ -202,7 +202,7 @@ class _Trial:
         except (TypeError, ValueError) as error:
             self.note(
                 self._place(method),
-                f"{what} is no JSON: {error}",
+                f"{what} of {method} is no JSON: {error}",
                 "texts, numbers, lists and dicts with text keys",
             )
             return False
