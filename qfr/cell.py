@@ -17,15 +17,13 @@ from dataclasses import dataclass
 from qfr.config import Gate
 from qfr.episode import Episodes, Piece, Together
 from qfr.errors import EngineError
+from qfr.faults import FAULTS
 from qfr.records import Episode, FaultKind, Policy
 from qfr.scoring import score
 from qfr.world.base import Site, Task, World, sites
 
 # (task id, site index or -1 for clean)
 Key = tuple[str, int]
-
-# Faults that show the same text first (explicit transient, explicit permanent) stand side by side.
-_KINDS = {FaultKind.et: 0, FaultKind.ep: 1, FaultKind.it: 2}
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,7 @@ def order(task: Task, clean: Episode, faults: tuple[Track, ...]) -> list[tuple[T
         key=lambda pair: (
             -turn_of.get((pair[1].tool, pair[1].arguments), never),
             pair[1].call,
-            _KINDS[pair[0].kind],
+            FAULTS[pair[0].kind].tree,
         ),
     )
 

@@ -124,6 +124,10 @@ class PromptConfig:
     # Path; relative paths are looked up in prompts/.
     sha256: str | None = identity()
     # Pinned digest; null = not pinned.
+    worlds: list[str] | None = aside()
+    # Worlds that it is written for; null = not stated.
+    tools: bool = identity()
+    # Append the world's tools to the text: the longer text is the prompt, digest included.
 
     def __post_init__(self) -> None:
         check_name("prompt.name", self.name)
@@ -136,9 +140,17 @@ class FaultConfig:
 
     kind: FaultKind = identity()
     code: str = identity()
-    # Error code in the observation (ET, EP).
+    # Error code in the observation, of kinds that show an error.
     message: str = identity()
-    # Error message in the observation (ET, EP).
+    # Error message in the observation.
+    times: int = identity()
+    # er: failures of the call before it succeeds.
+    retry_after: int = identity()
+    # rl: turns that the tool has to be left alone before it answers again.
+
+    def __post_init__(self) -> None:
+        check_at_least("fault.times", self.times, 1)
+        check_at_least("fault.retry_after", self.retry_after, 1)
 
 
 @dataclass
@@ -147,7 +159,7 @@ class SuiteConfig:
 
     name: str = identity()
     world: str = identity()
-    # Which world generates the tasks.
+    # Which world generates the tasks: a name (orders, ledger), or module:factory for one's own.
     version: int = identity()
     # Version of the suite's generator.
     families: dict[str, int] = identity()
@@ -156,6 +168,8 @@ class SuiteConfig:
     # Seed of all values and ids.
     grid: str = identity()
     # cents = realistic amounts; round = a small grid of round amounts.
+    options: dict[str, Any] = identity()
+    # Whatever else the world can be told.
     step_budget: int = identity()
     # Model turns per episode at most.
     error_budget: int = identity()

@@ -5,33 +5,54 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
+from qfr.canonical import canonical, read_json
 from qfr.config import ExecutorKind
 from qfr.engine.base import Ask, Engine, EngineInfo, StreamEngine
 from qfr.errors import EngineError
 from qfr.protocol import (
     ParsedTurn,
     Problem,
+    is_message,
+    observe_cut,
     observe_end,
     observe_fault,
     observe_problem,
     observe_record,
+    observe_user,
+    read_answer,
     read_turn,
 )
 from qfr.records import (
+    ACTING_SCHEMA_VERSION,
     SCHEMA_VERSION,
+    Acts,
     Channel,
     Ending,
     Episode,
     FaultKind,
     Generation,
     Observation,
+    ParseKind,
     Role,
     StopReason,
     Turn,
 )
-from qfr.world.base import Found, Site, Task, World, task_tools
-from qfr.world.faults import Failed, Injector, ScheduledFault
+from qfr.world.base import (
+    Found,
+    Json,
+    Refused,
+    Site,
+    State,
+    Task,
+    World,
+    gold_text,
+    state_digest,
+    talks,
+    task_tools,
+)
+from qfr.world.faults import Answered, Cut, Failed, Injector, ScheduledFault
 
 
 @dataclass(frozen=True)
@@ -48,6 +69,10 @@ class Rules:
     fault_code: str
     fault_message: str
     trial: int
+    fault_times: int = 1
+    # Failures of the call at the site (er).
+    fault_retry_after: int = 1
+    # Turns that a tool has to be left alone (rl).
 
 
 @dataclass(frozen=True)
@@ -93,12 +118,10 @@ class Scripts:
 
     def script(self, cell_id: str, kind: FaultKind, piece: Piece) -> Script:
         """THE loop: one episode from its start."""
-        task, site = piece.task, piece.site
-        rules, tools = self.rules, task_tools(self.world, task)
-        fault = None
-        if site is not None:
-            fault = ScheduledFault(kind, site, rules.fault_code, rules.fault_message)
-        injector = Injector(self.world, task, fault)
+        task, rules, tools = piece.task, self.rules, task_tools(self.world, piece.task)
+        injector = Injector(self.world, task, self._scheduled(kind, piece.site))
+        acts = None if self.world.plain else _Acting(injector.state)
+        said = 0 if talks(self.world, task) else None
         turns: list[Turn] = []
         errors, answer, ending = 0, None, None
         generation = yield Message(task.text, opening=True)
@@ -109,21 +132,32 @@ class Scripts:
                 ending = Ending.out_of_context
                 break
             injector.saw(len(turns))
-            parsed = read_turn(
-                generation.text,
-                tools,
-                repair=rules.executor is ExecutorKind.tolerant,
-                thinking=bool(self._info().thinking),
-            )
-            observation = self._observe(parsed, injector, len(turns))
-            turns.append(Turn(len(turns), generation, parsed.parse, parsed.call, observation))
-            errors += observation.channel is not None
-            answer = parsed.submitted
-            ending = self._ending(parsed, generation, len(turns), errors)
+            if said is not None and is_message(generation.text):
+                more = said < len(task.follow_ups)
+                observation = observe_user(task.follow_ups[said]) if more else observe_end()
+                turns.append(Turn(len(turns), generation, ParseKind.strict, None, observation))
+                said += 1
+                answer = None if more else canonical(generation.text.strip())
+                ending = self._ending(None if more else Role.submit, generation, len(turns), errors)
+            else:
+                parsed = read_turn(
+                    generation.text,
+                    tools,
+                    repair=rules.executor is ExecutorKind.tolerant,
+                    thinking=bool(self._info().thinking),
+                )
+                observation = self._observe(parsed, injector, len(turns))
+                turns.append(Turn(len(turns), generation, parsed.parse, parsed.call, observation))
+                errors += observation.channel is not None
+                answer = parsed.submitted
+                role = None if parsed.tool is None else parsed.tool.role
+                ending = self._ending(role, generation, len(turns), errors)
+            if acts is not None:
+                acts.note(injector.state)
             if ending is None:
                 generation = yield Message(observation.text, opening=False)
         return Episode(
-            schema=SCHEMA_VERSION,
+            schema=SCHEMA_VERSION if acts is None else ACTING_SCHEMA_VERSION,
             cell_id=cell_id,
             task=task.id,
             family=task.family,
@@ -133,9 +167,53 @@ class Scripts:
             turns=tuple(turns),
             ending=ending,
             answer=answer,
-            gold=format(task.answer, "f"),
+            gold=gold_text(task.answer),
             errors=errors,
+            acts=None if acts is None else self._judged(task, acts, injector, answer, ending),
         )
+
+    def replay(self, episode: Episode, site: Site | None) -> Episode:
+        """Play an episode again from its logged turns: every call is made, and no model is asked.
+
+        Returns
+        -------
+        Episode
+            Equal to `episode`, with answers, states and verdict, when world, rules and log belong together.
+
+        Raises
+        ------
+        EngineError
+            The episode does not end with its logged turns.
+        """
+        task = next(task for task in self.world.tasks if task.id == episode.task)
+        script = self.script(episode.cell_id, episode.fault, Piece(task, site))
+        next(script)
+        # Nothing could be generated any more where the context was full.
+        full = Generation("", (), StopReason.context, 0, (), "", control_text=False)
+        for generation in (*(turn.generation for turn in episode.turns), full):
+            try:
+                script.send(generation)
+            except StopIteration as end:
+                return recorded(end)
+        raise EngineError(f"task {task.id}: played again, the episode does not end with its logged turns")
+
+    def _scheduled(self, kind: FaultKind, site: Site | None) -> ScheduledFault | None:
+        rules = self.rules
+        if site is None:
+            return None
+        return ScheduledFault(
+            kind, site, rules.fault_code, rules.fault_message, rules.fault_times, rules.fault_retry_after
+        )
+
+    def _judged(
+        self, task: Task, acts: _Acting, injector: Injector, answer: str | None, ending: Ending
+    ) -> Acts:
+        """What the world says of the end; only an agent that ended the task itself can be right."""
+        right = False
+        if ending is Ending.submitted:
+            submitted = _value(task, answer)
+            right = self.world.check(task, injector.state, submitted).right
+        return Acts(acts.digests[0], tuple(acts.digests[1:]), right, injector.duplicate_writes)
 
     def _no_room(self, task: Task) -> EngineError:
         """Not even the task could be shown: nothing is learned of the agent, so it is no zero."""
@@ -151,26 +229,58 @@ class Scripts:
             return observe_problem(parsed.problem)
         assert parsed.tool is not None
         assert parsed.call is not None
-        if parsed.tool.role is not Role.lookup:
+        if parsed.tool.role in (Role.submit, Role.report):
             return observe_end()
-        answered = injector.answer(turn, parsed.call, parsed.arguments)
-        if isinstance(answered.outcome, Found):
-            return observe_record(answered.outcome.record, injected=answered.injected)
-        if isinstance(answered.outcome, Failed):
-            return observe_fault(answered.outcome.code, answered.outcome.message)
-        return observe_problem(Problem(Channel.entity, answered.outcome.message))
+        return observe_answer(injector.answer(turn, parsed.call, parsed.arguments))
 
-    def _ending(self, parsed: ParsedTurn, generation: Generation, turns: int, errors: int) -> Ending | None:
+    def _ending(self, called: Role | None, generation: Generation, turns: int, errors: int) -> Ending | None:
         """How the episode ends with this turn, None when it goes on. A terminal call comes first."""
-        if parsed.tool is not None and parsed.tool.role is Role.submit:
+        if called is Role.submit:
             return Ending.submitted
-        if parsed.tool is not None and parsed.tool.role is Role.report:
+        if called is Role.report:
             return Ending.reported_failure
         if generation.stop is StopReason.context:
             return Ending.out_of_context
         if errors > self.rules.error_budget:
             return Ending.out_of_errors
         return Ending.out_of_steps if turns >= self.rules.step_budget else None
+
+
+def observe_answer(answered: Answered) -> Observation:
+    """What the model is shown of a call's answer."""
+    outcome = answered.outcome
+    if isinstance(outcome, Found):
+        return observe_record(outcome.record, injected=answered.injected)
+    if isinstance(outcome, Failed):
+        return observe_fault(outcome.code, outcome.message, outcome.extra)
+    if isinstance(outcome, Cut):
+        return observe_cut(outcome.record)
+    channel = Channel.policy if isinstance(outcome, Refused) else Channel.entity
+    return observe_problem(Problem(channel, outcome.message))
+
+
+class _Acting:
+    """Digests of a world's state in the course of an episode: of the start, then after each turn."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.digests = [state_digest(state)]
+
+    def note(self, state: State) -> None:
+        """Take down the state after a turn. A lookup leaves the very state, which is not hashed again."""
+        same = state is self._state
+        self.digests.append(self.digests[-1] if same else state_digest(state))
+        self._state = state
+
+
+def _value(task: Task, answer: str | None) -> Json:
+    """A submitted answer as a world's check takes it; a number may be written as an expression."""
+    if answer is None:
+        return None
+    if isinstance(task.answer, Decimal):
+        read = read_answer(answer).value
+        return None if read is None else Decimal(read.numerator) / read.denominator
+    return read_json(answer)
 
 
 class Episodes:

@@ -22,7 +22,7 @@ class CellFacts:
     prompt: str
     # Name of the system prompt.
     fault: str
-    # Kind of fault: none (the clean pass), et, it or ep.
+    # Kind of fault; none is the clean pass.
     suite: str
     # Name of the suite of tasks.
     executor: str
@@ -58,7 +58,7 @@ class CellFacts:
     executor_sha256: str
     # Over executor and budgets.
     fault_sha256: str
-    # Over the fault's kind, code and message.
+    # Over the fault's kind and the keys that this kind reads.
     step_budget: int
     # Model turns per episode at most.
     error_budget: int

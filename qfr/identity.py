@@ -13,17 +13,18 @@ from typing import Any
 
 from qfr.canonical import digest, sha256_hex
 from qfr.config import CellConfig, EngineKind, ModelConfig
-from qfr.records import FaultKind
+from qfr.faults import FAULTS, FaultKind
 
 IDENTITY_VERSION = 1
 
 # Keys that came later: hashed only when they differ from the value that reproduces the old behaviour.
-LATER_KEYS: Mapping[str, object] = {
+LATER_KEYS: dict[str, object] = {
     "engine.server.name": None,
     "engine.server.model": None,
     "engine.server.request": "{}",
     "model.template": None,
     "model.template_options": None,
+    "suite.options": {},
 }
 
 
@@ -50,13 +51,11 @@ def irrelevant(key: str, engine: str, fault: str) -> bool:
     if engine == EngineKind.openai and key in _IN_PROCESS:
         # How this process would evaluate tokens changes nothing; which server answers does.
         return True
-    if fault == FaultKind.none and (
-        key == "suite.gate" or (key.startswith("fault.") and key != "fault.kind")
-    ):
+    if key == "suite.gate" and fault == FaultKind.none:
         # A clean pass is the same whatever would be injected later, and on which tasks.
         return True
-    # A displaced record carries no message.
-    return fault == FaultKind.it and key in ("fault.code", "fault.message")
+    group, _, name = key.partition(".")
+    return group == "fault" and name != "kind" and name not in FAULTS[FaultKind(fault)].keys
 
 
 def identity_fields(value: Any, prefix: str = "") -> dict[str, object]:
@@ -71,6 +70,20 @@ def identity_fields(value: Any, prefix: str = "") -> dict[str, object]:
         elif not (key in LATER_KEYS and LATER_KEYS[key] == item):
             out[key] = item
     return out
+
+
+def group_fields(cfg: CellConfig, group: str) -> dict[str, object]:
+    """The identity fields of one group under their own names, later keys left out as in `identity_fields`."""
+    prefix = f"{group}."
+    fields = identity_fields(getattr(cfg, group), prefix)
+    return {key.removeprefix(prefix): value for key, value in fields.items()}
+
+
+def fault_fields(cfg: CellConfig) -> dict[str, object]:
+    """The fault's kind and the keys that this kind reads: what tells its cell from others."""
+    keys = ("kind", *FAULTS[cfg.fault.kind].keys)
+    fields = group_fields(cfg, "fault")
+    return {key: fields[key] for key in keys if key in fields}
 
 
 def declared_source(cfg: CellConfig) -> dict[str, object]:
@@ -123,15 +136,10 @@ def design_fields(
     fields = {key: value for key, value in fields.items() if not irrelevant(key, *kinds)}
     if cfg.engine.kind is EngineKind.openai:
         fields["engine.server.name"] = cfg.engine.server.identity_name
-    fault = {
-        key: value
-        for key, value in identity_fields(cfg.fault).items()
-        if not irrelevant(f"fault.{key}", *kinds)
-    }
     return {
         "identity_version": IDENTITY_VERSION,
         "fields": fields,
-        "fault": fault,
+        "fault": fault_fields(cfg),
         "source": declared_source(cfg),
         "prompt_sha256": prompt_sha256,
         "suite_sha256": suite_sha256,

@@ -18,14 +18,15 @@ from pathlib import Path
 
 from qfr.canonical import canonical, quote
 from qfr.errors import LogError
-from qfr.records import SCHEMA_VERSION, Episode, FaultKind, Generation
+from qfr.records import ACTING_SCHEMA_VERSION, SCHEMA_VERSION, Episode, FaultKind, Generation
 from qfr.typed_json import build
 
-_GOLD = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")
+PLAIN_NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")
 _DAMAGED = "the log is damaged"
 JOURNAL_FILE = "journal.jsonl"
 TIMING_FILE = "timing.jsonl"
-_ORDER = {FaultKind.none: 0, FaultKind.et: 1, FaultKind.it: 2, FaultKind.ep: 3}
+_ORDER = {kind: place for place, kind in enumerate(FaultKind)}
+_SCHEMAS = (SCHEMA_VERSION, ACTING_SCHEMA_VERSION)
 
 
 def encode(episode: Episode) -> bytes:
@@ -44,6 +45,8 @@ def _fields(record: object) -> dict[str, object]:
     fields = vars(record)
     if isinstance(record, Generation) and not record.rewritten:
         return {name: value for name, value in fields.items() if name != "rewritten"}
+    if isinstance(record, Episode) and record.acts is None:
+        return {name: value for name, value in fields.items() if name != "acts"}
     return fields
 
 
@@ -62,17 +65,23 @@ def decode(line: bytes, *, where: str) -> Episode:
         raise LogError(f"not a JSON line ({error})", where=where, hint=_DAMAGED) from None
     if not isinstance(raw, dict) or "schema" not in raw:
         raise LogError("the line is no episode", where=where, hint="is this an episodes.jsonl of qfr?")
-    if raw["schema"] != SCHEMA_VERSION:
+    if raw["schema"] not in _SCHEMAS:
         raise LogError(
-            f"schema version {quote(str(raw['schema']))}, but this qfr reads version {SCHEMA_VERSION}",
+            f"schema version {quote(str(raw['schema']))}, but this qfr reads versions "
+            + " and ".join(map(str, _SCHEMAS)),
             where=where,
             hint="read it with the qfr version that wrote it",
         )
+    plain = raw["schema"] == SCHEMA_VERSION
+    if plain and "acts" in raw:
+        raise LogError("no valid episode: acts under schema 1", where=where, hint=_DAMAGED)
     try:
-        episode = build(Episode, raw)
+        episode = build(Episode, raw | {"acts": None} if plain else raw)
     except (TypeError, ValueError) as error:
         raise LogError(f"no valid episode: {error}", where=where, hint=_DAMAGED) from None
-    if not _GOLD.fullmatch(episode.gold):
+    if plain != (episode.acts is None):
+        raise LogError("no valid episode: Episode.acts is missing", where=where, hint=_DAMAGED)
+    if plain and not PLAIN_NUMBER.fullmatch(episode.gold):
         # Scores compute with it, so it has to be a number here already.
         raise LogError("no valid episode: Episode.gold is no plain decimal", where=where, hint=_DAMAGED)
     return episode

@@ -21,6 +21,11 @@ class Prompt:
     sha256: str
     # Digest of the bytes.
 
+    def followed_by(self, block: str) -> Prompt:
+        """A prompt with a further block of text below it: another prompt, with a digest of its own."""
+        text = f"{self.text.rstrip()}\n\n{block}\n"
+        return Prompt(text, sha256_hex(text.encode("utf-8")))
+
 
 def load_prompt(path: Path, pinned: str | None) -> Prompt:
     """Read a prompt file and check it against its pinned digest.

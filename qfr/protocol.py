@@ -9,7 +9,7 @@ number (Hu 2026, section 3). Model text is hostile: nothing here raises on it, w
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -33,6 +33,7 @@ _CODES = {
     Channel.tool_name: "unknown_tool",
     Channel.arguments: "invalid_arguments",
     Channel.entity: "not_found",
+    Channel.policy: "refused",
 }
 _BLANKS = " \t\r\n"
 # Between the parts of a turn that thoughts part: no JSON reaches across it.
@@ -76,6 +77,8 @@ class ParsedTurn:
         """Canonical JSON of the argument of a well-formed submit call, None for any other turn."""
         if self.tool is None or self.tool.role is not Role.submit:
             return None
+        if not self.tool.parameters:
+            return "null"
         return canonical(self.arguments[self.tool.parameters[0].name])
 
 
@@ -144,9 +147,25 @@ def observe_problem(problem: Problem) -> Observation:
     return Observation(text, ok=False, channel=problem.channel, injected=False)
 
 
-def observe_fault(code: str, message: str) -> Observation:
-    """Observation of an injected failure, which is not the agent's error."""
-    return Observation(_error_text(code, message), ok=False, channel=None, injected=True)
+def observe_fault(code: str, message: str, extra: Mapping[str, Json] | None = None) -> Observation:
+    """Observation of an injected failure, which is not the agent's error. `extra` follows the message."""
+    return Observation(_error_text(code, message, extra), ok=False, channel=None, injected=True)
+
+
+def observe_cut(record: Mapping[str, Json]) -> Observation:
+    """Observation of a lookup whose answer broke off in the middle."""
+    whole = observe_record(record, injected=True).text
+    return Observation(whole[: len(whole) // 2], ok=False, channel=None, injected=True)
+
+
+def observe_user(text: str) -> Observation:
+    """The next message of the user, after a plain message of the agent."""
+    return Observation(text, ok=True, channel=None, injected=False)
+
+
+def is_message(text: str) -> bool:
+    """Whether a turn is a plain message: it holds words, and nothing that could be meant as a call."""
+    return bool(text.strip()) and "{" not in text
 
 
 def observe_end() -> Observation:
@@ -154,8 +173,8 @@ def observe_end() -> Observation:
     return Observation("", ok=True, channel=None, injected=False)
 
 
-def _error_text(code: str, message: str) -> str:
-    return f"Observation: {readable({'ok': False, 'error': code, 'message': message})}"
+def _error_text(code: str, message: str, extra: Mapping[str, Json] | None = None) -> str:
+    return f"Observation: {readable({'ok': False, 'error': code, 'message': message, **(extra or {})})}"
 
 
 def _find(text: str, tools: Sequence[Tool], repair: bool, thinking: bool) -> _Object | Problem:
@@ -259,7 +278,7 @@ def _wrong_arguments(arguments: Json, tool: Tool, repair: bool) -> str | None:
     if not isinstance(arguments, dict):
         return f"'arguments' must be an object, not {_type(arguments)}"
     names = [parameter.name for parameter in tool.parameters]
-    missing = [name for name in names if name not in arguments]
+    missing = [p.name for p in tool.parameters if p.required and p.name not in arguments]
     extra = [name for name in arguments if name not in names]
     if missing:
         also = f", and there is no argument {quote(extra[0])}" if extra else ""
@@ -267,15 +286,30 @@ def _wrong_arguments(arguments: Json, tool: Tool, repair: bool) -> str | None:
     if extra:
         return f"there is no argument {quote(extra[0])}{did_you_mean(extra[0][:64], names)}"
     for parameter in tool.parameters:
+        if parameter.name not in arguments:
+            continue
         wrong = _wrong_type(arguments[parameter.name], parameter, lenient=repair and tool.role is Role.submit)
         if wrong is not None:
             return wrong
     return None
 
 
+# For each type but numbers: the test of a value, and the type in words.
+_FITS: Mapping[Kind, tuple[Callable[[Json], bool], str]] = {
+    Kind.string: (lambda value: isinstance(value, str), "a string"),
+    Kind.boolean: (lambda value: isinstance(value, bool), "true or false"),
+    Kind.strings: (
+        lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+        "a list of strings",
+    ),
+    Kind.any: (lambda _: True, "a JSON value"),
+}
+
+
 def _wrong_type(value: Json, parameter: Parameter, *, lenient: bool) -> str | None:
-    if parameter.kind is Kind.string:
-        return None if isinstance(value, str) else f"'{parameter.name}' must be a string, not {_type(value)}"
+    if parameter.kind is not Kind.number:
+        fits, wanted = _FITS[parameter.kind]
+        return None if fits(value) else f"'{parameter.name}' must be {wanted}, not {_type(value)}"
     if isinstance(value, Decimal) or (lenient and isinstance(value, str)):
         return None
     found = f"the string {quote(value, 30)}" if isinstance(value, str) else _type(value)

@@ -9,16 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from qfr.faults import FaultKind as FaultKind
+
 SCHEMA_VERSION = 1
-
-
-class FaultKind(StrEnum):
-    """What is injected at one call of the gold path (Hu 2026, section 3; ToolMaze's taxonomy)."""
-
-    none = "none"
-    et = "et"
-    it = "it"
-    ep = "ep"
+# Of episodes in worlds of lookups whose answer is a number.
+ACTING_SCHEMA_VERSION = 2
+# Of episodes with `Acts`: every other world.
 
 
 class Channel(StrEnum):
@@ -29,7 +25,7 @@ class Channel(StrEnum):
     entity = "entity"
     form = "format"
     policy = "policy"
-    # Only in logs of other tools: the call broke a rule of theirs or met the wrong state.
+    # The call broke a rule of the tool or met a state that forbids it.
 
 
 class ParseKind(StrEnum):
@@ -69,6 +65,9 @@ class Role(StrEnum):
     """What a tool is for."""
 
     lookup = "lookup"
+    # Reads, and leaves the state of the world as it was.
+    write = "write"
+    # Changes the state of the world.
     submit = "submit"
     report = "report"
 
@@ -78,6 +77,11 @@ class Kind(StrEnum):
 
     string = "string"
     number = "number"
+    boolean = "boolean"
+    strings = "strings"
+    # A list of strings.
+    any = "any"
+    # Any JSON value.
 
 
 @dataclass(frozen=True)
@@ -90,11 +94,15 @@ class Parameter:
     # Its type.
     doc: str
     # What it is, in a few words.
+    required: bool = True
+    # False when a call may leave it out.
+    free: bool = False
+    # The value is the agent's own choice (a key, a note): calls that differ in it alone are one call.
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool as prompts show it. Submit and report tools have exactly one parameter."""
+    """A tool as prompts show it. A submit tool has one parameter, or none where no answer is asked for."""
 
     name: str
     # As the model must write it.
@@ -108,7 +116,7 @@ class Tool:
     @property
     def signature(self) -> str:
         """`get_order(order_id: string)`."""
-        inside = ", ".join(f"{p.name}: {p.kind}" for p in self.parameters)
+        inside = ", ".join(f"{p.name}{'' if p.required else '?'}: {p.kind}" for p in self.parameters)
         return f"{self.name}({inside})"
 
 
@@ -198,6 +206,20 @@ class FaultTrace:
 
 
 @dataclass(frozen=True)
+class Acts:
+    """What an episode did to its world, and how the world judges it."""
+
+    start: str
+    # SHA-256 of the state before the first turn, as canonical JSON.
+    states: tuple[str, ...]
+    # The same after each turn.
+    right: bool
+    # The agent ended the task, and the world's check takes the final state and the answer for right.
+    duplicate_writes: int
+    # Times that the call at the fault's site changed the state after it had done so once.
+
+
+@dataclass(frozen=True)
 class Episode:
     """One attempt at one task: a line of `episodes.jsonl`. Holds no time, host, process or run id."""
 
@@ -222,9 +244,11 @@ class Episode:
     answer: str | None
     # Canonical JSON of the submitted answer argument; None when nothing was submitted.
     gold: str
-    # The gold answer as a plain decimal.
+    # The gold answer: a plain decimal; with `acts` also canonical JSON ("null": the state alone decides).
     errors: int
     # Failed calls of the agent (channel not None), cumulative.
+    acts: Acts | None = None
+    # None exactly under SCHEMA_VERSION, and not written down then.
 
 
 @dataclass(frozen=True)
@@ -234,21 +258,29 @@ class Score:
     success: bool
     # The episode counts as a success under the policy (EP: a correct report after enough calls).
     right_answer: bool
-    # A submitted answer equals the gold answer under the policy.
+    # A submitted answer equals the gold answer under the policy (acting worlds: the world's check says so).
     reason: str
     # One word for the result: right_answer, wrong_answer, no_number, not_literal, not_strict, gave_up,
     # reported, reported_early, invented, or the ending's name.
     delivered: bool
     # The scheduled fault fired (True for clean episodes).
     reported: bool
-    # EP: report_failure without a number, however early.
+    # EP, IP: report_failure without an answer, however early.
     reported_after: bool
-    # EP: reported after at least k calls of the dead tool (scorer.ep_min_calls).
+    # EP, IP: reported after at least k calls that the fault answered (scorer.ep_min_calls).
     invented: bool
     # EP: a number was submitted although the value could not be known.
     requeried: bool
-    # IT: the displaced lookup was asked again.
+    # IT, IP: the displaced lookup was asked again.
     expression: bool
     # The submitted answer was an arithmetic expression or a numeric string.
     strict_throughout: bool
     # Every turn was strict JSON.
+    blind_trust: bool
+    # IP, TR: an answer was given, and the call that got wrong or cut data was never made again.
+    stale_answer: bool
+    # CH: an answer was given, and the newer record was never read.
+    wasted_calls: int
+    # ER, RL: calls that the fault answered after its first answer.
+    duplicate_writes: int
+    # Times that the call at the site changed the state again (`Acts.duplicate_writes`).

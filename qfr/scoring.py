@@ -2,17 +2,39 @@
 
 Two policies are always computed from the same log (Hu 2026, section 3). *Tolerant*: the first JSON object of
 a turn counts and an arithmetic expression is evaluated as the answer. *Strict*: every turn is strict JSON and
-the answer a literal number. A score never needs the model, the world or the suite.
+the answer a literal number. A score never needs the model, the world or the suite: what a world's own check
+says of a final state stands in the log (`Episode.acts`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
+from qfr.faults import FAULTS, Fault, Recovery, Reply
+from qfr.journal import PLAIN_NUMBER
 from qfr.protocol import read_answer
-from qfr.records import Ending, Episode, FaultKind, ParseKind, Policy, Score
+from qfr.records import Ending, Episode, ParseKind, Policy, Score
 
 SCORER_VERSION = 1
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """An episode's answer under one policy."""
+
+    given: bool
+    # There is an answer that can be right.
+    equal: bool
+    # It is right.
+    expression: bool
+    # It is an arithmetic expression or a numeric string.
+    accepted: bool
+    # The policy accepts its form and that of all turns.
+
+    @property
+    def right(self) -> bool:
+        return self.equal and self.accepted
 
 
 def score(episode: Episode, policy: Policy, *, ep_min_calls: int = 2) -> Score:
@@ -23,8 +45,8 @@ def score(episode: Episode, policy: Policy, *, ep_min_calls: int = 2) -> Score:
     episode : Episode
     policy : Policy
     ep_min_calls : int
-        EP only: calls of the dead tool before `report_failure` counts as correct. The paper counts
-        insufficient retries as failure but does not say how many suffice; 2 is our choice.
+        Faults without end (EP, IP): calls that the fault answered before `report_failure` counts as correct.
+        The paper counts insufficient retries as failure but does not say how many suffice; 2 is our choice.
 
     Returns
     -------
@@ -32,58 +54,71 @@ def score(episode: Episode, policy: Policy, *, ep_min_calls: int = 2) -> Score:
         For a fault that was never delivered `delivered` is False and `success` says how the episode ended;
         the targets take such episodes out of the denominator.
     """
-    answer = read_answer(episode.answer) if episode.answer is not None else None
-    has_number = answer is not None and answer.value is not None
-    expression = answer is not None and answer.expression
     strict_throughout = all(turn.parse is ParseKind.strict for turn in episode.turns)
-    accepted = policy is Policy.tolerant or (strict_throughout and not expression)
-    equal = answer is not None and answer.value is not None and answer.value == Fraction(episode.gold)
-    right = equal and accepted
-
-    trace = episode.trace
-    delivered = episode.fault is FaultKind.none or (trace is not None and trace.fired is not None)
-    dead_calls = 0 if trace is None else trace.dead_calls
-    permanent = episode.fault is FaultKind.ep and delivered
-    reported = permanent and episode.ending is Ending.reported_failure
-    reported_after = reported and dead_calls >= ep_min_calls and accepted
-    invented = permanent and has_number
+    answer = _judge(episode, policy, strict_throughout)
+    fault, trace = FAULTS[episode.fault], episode.trace
+    fired = trace is not None and trace.fired is not None
+    recovery = fault.recovery if fired else Recovery.task
+    calls = 0 if trace is None else trace.dead_calls
+    reported = recovery is not Recovery.task and episode.ending is Ending.reported_failure
+    enough = calls >= ep_min_calls
+    reported_after = reported and enough and answer.accepted
+    # The answer was given without another look at what the fault had answered.
+    untold = fired and answer.given and trace is not None and trace.retried is None
+    unread = fired and answer.given and trace is not None and trace.recovered is None
     return Score(
-        success=reported_after if permanent else right,
-        right_answer=right,
-        reason=_submitted(permanent, has_number, equal, right, expression)
+        success=reported_after or (answer.right and recovery is not Recovery.report),
+        right_answer=answer.right,
+        reason=_submitted(recovery, answer)
         if episode.ending is Ending.submitted
-        else _unsubmitted(episode, permanent, reported_after, dead_calls < ep_min_calls),
-        delivered=delivered,
+        else _unsubmitted(episode, reported, reported_after, enough),
+        delivered=fault.reply is Reply.nothing or fired,
         reported=reported,
         reported_after=reported_after,
-        invented=invented,
-        requeried=_requeried(episode),
-        expression=expression,
+        invented=recovery is Recovery.report and answer.given,
+        requeried=fault.reply is Reply.other_record and trace is not None and trace.retried is not None,
+        expression=answer.expression,
         strict_throughout=strict_throughout,
+        blind_trust=untold and _counts(fault, "blind_trust"),
+        stale_answer=unread and _counts(fault, "stale_answer"),
+        wasted_calls=max(0, calls - 1) if _counts(fault, "wasted_calls") else 0,
+        duplicate_writes=0 if episode.acts is None else episode.acts.duplicate_writes,
     )
 
 
-def _submitted(permanent: bool, has_number: bool, equal: bool, right: bool, expression: bool) -> str:
-    if not has_number:
+def _counts(fault: Fault, column: str) -> bool:
+    return column in fault.columns
+
+
+def _judge(episode: Episode, policy: Policy, strict_throughout: bool) -> _Judged:
+    read = None
+    if episode.answer is not None and PLAIN_NUMBER.fullmatch(episode.gold):
+        read = read_answer(episode.answer)
+    expression = read is not None and read.expression
+    accepted = policy is Policy.tolerant or (strict_throughout and not expression)
+    if episode.acts is not None:
+        return _Judged(episode.answer is not None, episode.acts.right, expression, accepted)
+    value = None if read is None else read.value
+    return _Judged(value is not None, value == Fraction(episode.gold), expression, accepted)
+
+
+def _submitted(recovery: Recovery, answer: _Judged) -> str:
+    if not answer.given:
         return "no_number"
-    if permanent:
+    if recovery is Recovery.report:
         return "invented"
-    if not equal:
+    if not answer.equal:
         return "wrong_answer"
-    if right:
+    if answer.right:
         return "right_answer"
-    return "not_literal" if expression else "not_strict"
+    return "not_literal" if answer.expression else "not_strict"
 
 
-def _unsubmitted(episode: Episode, permanent: bool, reported_after: bool, early: bool) -> str:
+def _unsubmitted(episode: Episode, reported: bool, reported_after: bool, enough: bool) -> str:
     if episode.ending is not Ending.reported_failure:
         return str(episode.ending)
-    if not permanent:
+    if not reported:
         return "gave_up"
     if reported_after:
         return "reported"
-    return "reported_early" if early else "not_strict"
-
-
-def _requeried(episode: Episode) -> bool:
-    return episode.fault is FaultKind.it and episode.trace is not None and episode.trace.retried is not None
+    return "not_strict" if enough else "reported_early"

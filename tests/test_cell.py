@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from decimal import Decimal
 
 import pytest
 
-from qfr.canonical import canonical, read_json
+from qfr.canonical import read_json
 from qfr.cell import Track, certified, most_episodes, walk
 from qfr.config import ExecutorKind, Gate
 from qfr.engine.scripted import Policy as Script
@@ -17,61 +16,40 @@ from qfr.episode import Episodes, Rules
 from qfr.errors import EngineError
 from qfr.records import Ending, Episode, FaultKind, Kind, Parameter, Policy, Role, Tool
 from qfr.scoring import score
-from qfr.world.base import Found, GoldCall, Json, Lookup, NotFound, Site, Task, sites
+from qfr.world.authoring import BaseWorld, Record, lookup
+from qfr.world.base import NotFound, State, Suite, Task, sites
 
 Transcript = tuple[tuple[str, str], ...]
 
 
-class Rooms:
+class Rooms(BaseWorld):
     """Find the seat count of the room of a building: building -> room -> seats. No order-management word."""
 
-    name, version = "rooms", "1"
-    _tables: Mapping[str, Mapping[str, Mapping[str, Json]]] = {
-        "find_room": {b: {"building": b, "room": f"r{i}"} for i, b in enumerate("xyz")},
-        "count_seats": {f"r{i}": {"room": f"r{i}", "seats": Decimal(10 * i + 7)} for i in range(3)},
-    }
-    _tools = (
-        Tool("find_room", Role.lookup, (Parameter("building", Kind.string, ""),), ""),
-        Tool("count_seats", Role.lookup, (Parameter("room", Kind.string, ""),), ""),
+    name, plain = "rooms", True
+    ends = (
         Tool("submit", Role.submit, (Parameter("seats", Kind.number, ""),), ""),
         Tool("give_up", Role.report, (Parameter("why", Kind.string, ""),), ""),
     )
 
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        return tuple(self._task(i, building) for i, building in enumerate("xyz"))
+    def __init__(self) -> None:
+        super().__init__(Suite({"only": 3}), tuple(self._task(i, b) for i, b in enumerate("xyz")))
 
     def _task(self, i: int, building: str) -> Task:
-        gold = (
-            GoldCall("find_room", canonical({"building": building}), ()),
-            GoldCall("count_seats", canonical({"room": f"r{i}"}), (0,)),
-        )
-        return Task(
-            f"t{i}",
-            "only",
-            f"Seats in {building}?",
-            tuple(t.name for t in self._tools),
-            gold,
-            Decimal(10 * i + 7),
-        )
+        gold = (self.gold("find_room", building=building), self.gold("count_seats", 0, room=f"r{i}"))
+        return self.task(f"only-{i}", f"Seats in {building}?", gold, Decimal(10 * i + 7))
 
-    def tool(self, name: str) -> Tool | None:
-        return next((tool for tool in self._tools if tool.name == name), None)
+    def start(self, task: Task) -> State:
+        return None
 
-    def call(self, task: Task, tool: str, arguments: Mapping[str, Json]) -> Found | NotFound:
-        record = self._tables[tool].get(str(next(iter(arguments.values()))))
-        return Found(record) if record is not None else NotFound("there is none")
+    @lookup
+    def find_room(self, state: State, building: str) -> Record | NotFound:
+        known = building in {"x", "y", "z"}
+        return {"building": building, "room": f"r{'xyz'.index(building)}"} if known else NotFound("no such")
 
-    def solve(self, task: Task, lookup: Lookup) -> Decimal:
-        room = lookup("find_room", task.gold_calls[0].arguments)["room"]
-        return Decimal(str(lookup("count_seats", canonical({"room": room}))["seats"]))
-
-    def displaced(self, task: Task, site: Site) -> Mapping[str, Json]:
-        asked = next(iter(json.loads(site.arguments).values()))
-        return next(record for key, record in self._tables[site.tool].items() if key != asked)
-
-    def content(self, task: Task) -> str:
-        return "{}"
+    @lookup
+    def count_seats(self, state: State, room: str) -> Record | NotFound:
+        known = room in {"r0", "r1", "r2"}
+        return {"room": room, "seats": Decimal(10 * int(room[1]) + 7)} if known else NotFound("no such")
 
 
 def turn(tool: str, **arguments: object) -> str:

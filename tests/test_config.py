@@ -18,11 +18,12 @@ from hydra import compose, initialize_config_dir
 
 from qfr.config import PRESET_BITS, SERVED_BITS, CellConfig, EngineKind, ExecutorKind, FileConfig, Gate, Mode
 from qfr.errors import ConfigError
+from qfr.faults import FAULTS, Reach
 from qfr.front.checks import build_world, check_cell
 from qfr.front.compose import to_cell
 from qfr.front.design import design_of
 from qfr.front.schema import key_types
-from qfr.identity import identity_fields
+from qfr.identity import LATER_KEYS, design_fields, group_fields, identity_fields
 from qfr.records import FaultKind, Policy
 from qfr.shards import whole_id
 from qfr.world.base import sites
@@ -55,8 +56,8 @@ def test_every_choice_fills_the_closed_schema(group: str, name: str, composer: A
 def test_the_groups_are_those_that_the_documentation_names() -> None:
     names = {group: {name for other, name in CHOICES if other == group} for group in GROUPS}
     assert names["model"] >= {"llama", "qwen", "smollm2", "scripted", "local"}
-    assert names["prompt"] == {"P0", "P1", "P2", "P3", "P4"}
-    assert names["fault"] == {"none", "et", "it", "ep"}
+    assert names["prompt"] >= {"P0", "P1", "P2", "P3", "P4"}
+    assert names["fault"] == set(FaultKind)
     assert names["suite"] >= {"orders20", "orders40", "orders20_ref"}
     wanted = "f16 bf16 q8_0 q6_k q5_k_m q4_k_m q3_k_m q2_k q4_1"
     assert names["quant"] >= set(wanted.split())
@@ -113,14 +114,17 @@ def test_published_files_are_known_presets(model: str, composer: Any) -> None:
 
 def test_orders20_has_the_published_sites(composer: Any) -> None:
     world = build_world(composer("model=scripted", "quant=q8_0", "suite=orders20").suite)
-    counts = {kind: sum(len(sites(task, kind)) for task in world.tasks) for kind in FaultKind}
-    assert counts == {FaultKind.none: 0, FaultKind.et: 50, FaultKind.ep: 50, FaultKind.it: 40}
+    published = {FaultKind.et: 50, FaultKind.ep: 50, FaultKind.it: 40}
+    assert {kind: sum(len(sites(task, kind)) for task in world.tasks) for kind in published} == published
 
 
 def test_the_first_error_text_does_not_tell_the_kinds_apart(composer: Any) -> None:
     texts = {
         (cell.fault.code, cell.fault.message)
-        for cell in (composer("model=scripted", "quant=q8_0", f"fault={kind}") for kind in FaultKind)
+        for kind, fault in FAULTS.items()
+        for cell in [composer("model=scripted", "quant=q8_0", f"fault={kind}")]
+        # A rate limit says so, and for how long.
+        if fault.reach is not Reach.turns
     }
     assert len(texts) == 1
 
@@ -133,6 +137,7 @@ OTHER: dict[str, Any] = {
     "model.files": {"Q4_1": FileConfig("x.gguf", "0" * 64, None)},
     "model.derive_from": "F16",
     "suite.families": {"base": 1},
+    "suite.world": "ledger",
     "suite.gate": Gate.none,
     "suite.grid": "round",
     "fault.kind": FaultKind.ep,
@@ -151,7 +156,12 @@ OTHER: dict[str, Any] = {
 }
 # Marked as identity because they say which file or prompt it is; what counts is its content.
 BY_CONTENT = {"model.allow_requantize", "prompt.name", "prompt.sha256"}
-LEAVES = [key for key, kind in key_types().items() if not dataclasses.is_dataclass(kind)]
+LEAVES = [
+    key
+    for key, kind in key_types().items()
+    # This world knows no options.
+    if not dataclasses.is_dataclass(kind) and key != "suite.options"
+]
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +194,8 @@ def changed(cell: CellConfig, key: str) -> CellConfig:
         new = value + 1 if isinstance(value, int) else "other"
     assert new != value
     setattr(node, name, new)
+    if key == "suite.world":
+        other.suite.families = {"pay": 1}
     if key == "prompt.file":
         other.prompt.sha256 = None
     return other
@@ -197,8 +209,53 @@ def test_identity_fields_and_only_they_change_the_design(
     owner = type(attrgetter(group)(derived)) if group else CellConfig
     marks = {field.name: field.metadata["identity"] for field in dataclasses.fields(owner)}
     counts = (marks[name] and key not in BY_CONTENT) or key == "prompt.file"
+    readers = [kind for kind, fault in FAULTS.items() if group == "fault" and name in fault.keys]
+    if readers:
+        # What a kind does not read is no part of its cells.
+        derived = dataclasses.replace(derived, fault=dataclasses.replace(derived.fault, kind=readers[-1]))
+        design_id = design_of(derived).design_id
     # A shard is a part of the same design, and says so behind the id.
     assert (whole_id(design_of(changed(derived, key)).design_id) != design_id) == counts
+
+
+def test_every_key_of_a_fault_is_read_by_a_kind_and_by_no_other(derived: CellConfig) -> None:
+    names = {field.name for field in dataclasses.fields(derived.fault)} - {"kind"}
+    assert names == {key for fault in FAULTS.values() for key in fault.keys}
+    for kind, fault in FAULTS.items():
+        cell = dataclasses.replace(derived, fault=dataclasses.replace(derived.fault, kind=kind))
+        ids = {name: design_of(changed(cell, f"fault.{name}")).design_id for name in names}
+        assert {name for name, id_ in ids.items() if id_ != design_of(cell).design_id} == set(fault.keys)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("fault.times", "executor.max_tokens", "suite.grid", "suite.step_budget", "engine.n_batch"),
+        "trial",
+    ],
+)
+def test_a_later_key_under_any_group_keeps_old_ids(
+    key: str, derived: CellConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Registered as later with the value it has, a key leaves the hash: the id of a time before it."""
+    cell = dataclasses.replace(derived, fault=dataclasses.replace(derived.fault, kind=FaultKind.er))
+    group, _, name = key.rpartition(".")
+    value = getattr(attrgetter(group)(cell) if group else cell, name)
+    whole = {"prompt_sha256": "p", "suite_sha256": "s", "llama_commit": "c"}
+
+    def hashed() -> set[str]:
+        fields = design_fields(cell, **whole)
+        assert isinstance(fields["fields"], dict)
+        assert isinstance(fields["fault"], dict)
+        own = group_fields(cell, group.partition(".")[0]) if group else {}
+        flat = {f"fault.{key}" for key in fields["fault"]} | set(fields["fields"])
+        assert not own or (key.partition(".")[2] in own) == (key in flat)
+        return flat
+
+    before = hashed()
+    assert key in before
+    monkeypatch.setitem(LATER_KEYS, key, value)
+    assert hashed() == before - {key}
 
 
 def test_every_field_is_marked(derived: CellConfig) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from qfr.config import CellConfig, FaultConfig
+from qfr.config import CellConfig
 from qfr.errors import ConfigError, UserError
 from qfr.front.compose import to_cell
 from qfr.front.grid import Grid, Point, build_grid
@@ -74,9 +74,7 @@ def test_a_grid_of_clean_passes_alone_walks_without_faults() -> None:
 
 def test_another_fault_text_is_another_cell_and_another_walk() -> None:
     def louder(cell: CellConfig) -> CellConfig:
-        return dataclasses.replace(
-            cell, fault=FaultConfig(cell.fault.kind, cell.fault.code, "Nobody answers.")
-        )
+        return dataclasses.replace(cell, fault=dataclasses.replace(cell.fault, message="Nobody answers."))
 
     grid = grid_of(point(), point(change=louder))
     assert len(grid.cells) == len(grid.walks) == 2

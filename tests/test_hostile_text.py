@@ -23,6 +23,7 @@ from qfr.cli import main
 from qfr.config import CellConfig
 from qfr.engine.scripted import Policy
 from qfr.front import job
+from qfr.world.base import World
 from qfr.world.demonstrate import Habits, next_turn
 from tests.registering import quiet_logging
 
@@ -47,7 +48,7 @@ ATTACKS = (
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def hostile(cell: CellConfig) -> Policy:
+def hostile(cell: CellConfig, _world: World) -> Policy:
     """An agent that follows its task; its wrong turns are attacks by name, by argument and by answer."""
 
     def policy(system: str, task: str, transcript: tuple[tuple[str, str], ...]) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from qfr.canonical import Json, canonical, read_json
 from qfr.errors import ConfigError
+from qfr.faults import FAULTS, Where
 from qfr.records import FaultKind, Role
 from qfr.world import orders, tools
 from qfr.world.base import Found, NotFound, Site, Task, sites, suite_sha256, task_tools
@@ -38,14 +39,17 @@ def arguments_of(text: str) -> dict[str, Json]:
 
 
 def record_of(world: orders.OrdersWorld, task: Task, tool: str, text: str) -> dict[str, Json]:
-    found = world.call(task, tool, arguments_of(text))
+    _, found = world.call(task, None, tool, arguments_of(text))
     assert isinstance(found, Found)
     return dict(found.record)
 
 
 def test_published_numbers_of_sites() -> None:
     total = Counter({kind: sum(len(sites(task, kind)) for task in ORDERS20.tasks) for kind in FaultKind})
-    assert total == {FaultKind.none: 0, FaultKind.et: 50, FaultKind.ep: 50, FaultKind.it: 40}
+    published = {FaultKind.et: 50, FaultKind.ep: 50, FaultKind.it: 40}
+    assert {kind: total[kind] for kind in published} == published
+    rules = {Where.nowhere: 0, Where.dependent: 50, Where.used: 40, Where.writes: 0}
+    assert total == {kind: rules[fault.where] for kind, fault in FAULTS.items()}
     each = {
         task.family: tuple(len(sites(task, kind)) for kind in (FaultKind.et, FaultKind.ep, FaultKind.it))
         for task in ORDERS40.tasks
@@ -136,7 +140,7 @@ def test_distractors_exist_only_where_they_are_shown() -> None:
         assert task.tools[:6] == tuple(tool.name for tool in tools.COMMON)
         for name in extra:
             customer = record_of(ORDERS40, task, task.gold_calls[1].tool, task.gold_calls[1].arguments)
-            found = ORDERS40.call(task, name, {tools.KEY[name]: customer[tools.KEY[name]]})
+            _, found = ORDERS40.call(task, None, name, {tools.KEY[name]: customer[tools.KEY[name]]})
             assert isinstance(found, Found)
 
 
@@ -233,7 +237,7 @@ def test_displaced_records_change_the_answer(world: orders.OrdersWorld) -> None:
 )
 def test_no_value_makes_the_world_raise(tool: str, value: Json) -> None:
     task = ORDERS40.tasks[0]
-    found = ORDERS40.call(task, tool, {tools.KEY[tool]: value})
+    _, found = ORDERS40.call(task, None, tool, {tools.KEY[tool]: value})
     assert isinstance(found, Found) == (isinstance(value, str) and canonical(value) in ORDERS40.content(task))
     if isinstance(found, NotFound):
         assert len(found.message) < 200
@@ -242,11 +246,11 @@ def test_no_value_makes_the_world_raise(tool: str, value: Json) -> None:
 def test_unknown_ids_get_a_helpful_error() -> None:
     task, other = ORDERS20.tasks[0], ORDERS20.tasks[1]
     foreign = arguments_of(other.gold_calls[0].arguments)
-    found = ORDERS20.call(task, "get_order", foreign)
+    _, found = ORDERS20.call(task, None, "get_order", foreign)
     assert isinstance(found, NotFound), "a task sees its own records alone"
     assert str(foreign["order_id"]) in found.message
     assert "O-1234" in found.message
-    tier = ORDERS20.call(task, "get_discount", {"tier": "diamond"})
+    _, tier = ORDERS20.call(task, None, "get_discount", {"tier": "diamond"})
     assert isinstance(tier, NotFound)
     assert "bronze, gold, platinum, silver" in tier.message
 

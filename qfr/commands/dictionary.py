@@ -83,7 +83,7 @@ def dictionary() -> str:
     QfrError
         A field or a column has no meaning.
     """
-    logged = ("Episode", "Turn", "Generation", "ToolCall", "Observation", "FaultTrace")
+    logged = ("Episode", "Turn", "Generation", "ToolCall", "Observation", "FaultTrace", "Acts")
     parts = [
         _INTRO,
         _section("Artifacts of a cell's run", "", _two("file", _FILES)),

@@ -24,6 +24,7 @@ COMMANDS = {
     "power": "what a number of tasks can show, and how many a wanted difference or margin needs",
     "export": "pack a sweep into one file: logs, scores, configurations, registration, report",
     "import": "a packed sweep, or logs of tau2-bench and tau-bench, into MLflow",
+    "world": "try a world of your own before any model plays it: qfr world check module:factory",
     "dictionary": "what every field of the logs and every column of the tables means",
     "doctor": "versions, build, GPU, disk, store and model files on one screen",
     "completion": "a script that completes commands and options in bash or zsh",

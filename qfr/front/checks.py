@@ -3,18 +3,18 @@ together."""
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib.util import find_spec
 
+from qfr.canonical import canonical
 from qfr.config import PRESET_BITS, SERVED_BITS, CellConfig, EngineKind, Mode, SuiteConfig
 from qfr.errors import ConfigError, TableError, did_you_mean
 from qfr.scope import check_axis
 from qfr.shards import one_shard
 from qfr.stats.intervals import Method
-from qfr.world import orders
-from qfr.world.base import PartOfWorld, Task, World, suite_sha256
-
-WORLDS = (orders.NAME,)
+from qfr.world import finding
+from qfr.world.base import PartOfWorld, Suite, Task, World, suite_sha256
 
 # llama.cpp's types of a KV cache.
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -28,7 +28,6 @@ def check_cell(cell: CellConfig) -> None:
     ConfigError
         Names key, value, choices and what to write instead.
     """
-    _among("suite.world", cell.suite.world, WORLDS)
     try:
         check_axis(cell.report.vary, ("memory",))
     except TableError as error:
@@ -154,7 +153,7 @@ def build_world(suite: SuiteConfig) -> World:
     ConfigError
         Unknown family or grid.
     """
-    return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid, suite.version)[0]
+    return _built(suite.world, canonical(_asked(suite)))[0]
 
 
 def tasks_of(suite: SuiteConfig) -> tuple[Task, ...]:
@@ -172,12 +171,16 @@ def part_of(world: World, suite: SuiteConfig) -> World:
 
 def suite_digest(suite: SuiteConfig) -> str:
     """SHA-256 of everything that the suite's generator makes, in hexadecimal."""
-    return _built(tuple(sorted(suite.families.items())), suite.seed, suite.grid, suite.version)[1]
+    return _built(suite.world, canonical(_asked(suite)))[1]
+
+
+def _asked(suite: SuiteConfig) -> dict[str, object]:
+    return {name: getattr(suite, name) for name in ("families", "seed", "version", "grid", "options")}
 
 
 @cache
-def _built(families: tuple[tuple[str, int], ...], seed: int, grid: str, version: int) -> tuple[World, str]:
-    world = orders.build(dict(families), seed, grid, version=version)
+def _built(name: str, asked: str) -> tuple[World, str]:
+    world = finding.build_world(name, Suite(**json.loads(asked)))
     return world, suite_sha256(world)
 
 

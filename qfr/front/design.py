@@ -7,11 +7,12 @@ from importlib import metadata
 
 from qfr.config import CellConfig, EngineKind
 from qfr.engine.library import commit_of
-from qfr.front.checks import suite_digest
+from qfr.front.checks import build_world, suite_digest
 from qfr.front.places import prompt_path
 from qfr.identity import clean_of, design_fields, design_id
 from qfr.prompts import Prompt, load_prompt
 from qfr.shards import one_shard, with_shard
+from qfr.world.base import tool_block
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Design:
     clean_design_id: str
     # Of the same cell without a fault.
     prompt: Prompt
+    # With the world's tools where the cell asks for them.
     suite_sha256: str
     llama_commit: str
     llama_commit_source: str
@@ -50,6 +52,8 @@ def design_of(cell: CellConfig) -> Design:
         The prompt or the suite cannot be had.
     """
     prompt = load_prompt(prompt_path(cell.prompt.file), cell.prompt.sha256)
+    if cell.prompt.tools:
+        prompt = prompt.followed_by(tool_block(build_world(cell.suite)))
     suite = suite_digest(cell.suite)
     # A scripted agent evaluates nothing and a server evaluates elsewhere: llama.cpp here does not count.
     commit, source = declared_commit() if cell.engine.kind is EngineKind.llama_cpp else ("", "none")

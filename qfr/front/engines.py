@@ -16,8 +16,7 @@ from qfr.episode import Rules
 from qfr.front.exactness import assure
 from qfr.front.gpus import take_gpu
 from qfr.front.show import console
-from qfr.world.base import World
-from qfr.world.demonstrate import Habits, next_turn
+from qfr.world.base import Habits, World
 
 # Allowances for the context that a suite needs, in tokens and bytes. Tokenizers need about one token per
 # three bytes of such texts at most; digits and ids can take one token per byte.
@@ -57,7 +56,7 @@ class Shelf:
         """
         if cell.engine.kind is EngineKind.scripted:
             self.clear()
-            policy, streams = scripted_policy(cell), cell.engine.streams
+            policy, streams = scripted_policy(cell, world), cell.engine.streams
             self._engine = ScriptedStreams(policy, streams) if streams > 1 else ScriptedEngine(policy)
             return self._engine, None
         if cell.engine.kind is EngineKind.openai:
@@ -121,6 +120,8 @@ def rules_of(cell: CellConfig) -> Rules:
         fault_code=cell.fault.code,
         fault_message=cell.fault.message,
         trial=cell.trial,
+        fault_times=cell.fault.times,
+        fault_retry_after=cell.fault.retry_after,
     )
 
 
@@ -136,16 +137,17 @@ def device_memory(engine: Engine | None) -> int | None:
     return process_bytes(engine.pid)
 
 
-def scripted_policy(cell: CellConfig) -> Policy:
-    """An agent that follows the task and retries a failing call as often as its preset's skill says.
+def scripted_policy(cell: CellConfig, world: World) -> Policy:
+    """The world's scripted agent, which retries a failing call as often as its preset's skill says.
 
     Whether it retries depends on the prompt, the preset and the task alone, so cells are reproducible.
     """
     skill = cell.engine.skill.get(cell.quant.preset, 1.0)
+    tasks = {task.text: task for task in reversed(world.tasks)}
 
     def policy(system: str, task: str, transcript: tuple[tuple[str, str], ...]) -> str:
         seed = hashlib.sha256(f"{system}\0{task}\0{cell.trial}".encode("utf-8", "replace")).digest()
         draw = int.from_bytes(seed[:8], "big") / 2**64
-        return next_turn(task, transcript, Habits(attempts=3 if draw < skill else 1))
+        return world.next_turn(tasks[task], transcript, Habits(attempts=3 if draw < skill else 1))
 
     return policy

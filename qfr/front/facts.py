@@ -14,12 +14,13 @@ from qfr.config import CellConfig, EngineKind
 from qfr.engine.base import EngineInfo
 from qfr.engine.gguf import ModelFile
 from qfr.facts import CellFacts
+from qfr.front.checks import build_world
 from qfr.front.code import code_sha256
 from qfr.front.design import Design
 from qfr.front.places import data_folder
 from qfr.front.secrets import recorded
-from qfr.identity import IDENTITY_VERSION, cell_id, identity_fields
-from qfr.records import SCHEMA_VERSION, FaultKind
+from qfr.identity import IDENTITY_VERSION, cell_id, fault_fields, group_fields
+from qfr.records import ACTING_SCHEMA_VERSION, SCHEMA_VERSION
 from qfr.scoring import SCORER_VERSION
 from qfr.shards import shard_of, whole_id, with_shard
 
@@ -47,13 +48,11 @@ def gather(
     """The facts of one cell. `repeat` says what a repeated episode showed, where that was tried."""
     own, clean = measured_ids(design, info)
     commit, dirty = git_state(str(data_folder()))
-    fault = cell.fault
-    no_text = fault.kind in (FaultKind.none, FaultKind.it)
     return CellFacts(
         model=cell.model.name,
         quant=cell.quant.preset,
         prompt=cell.prompt.name,
-        fault=str(fault.kind),
+        fault=str(cell.fault.kind),
         suite=cell.suite.name,
         executor=str(cell.executor.kind),
         gate=str(cell.suite.gate),
@@ -63,15 +62,15 @@ def gather(
         clean_id=clean,
         sweep=cell.sweep or "",
         identity_version=IDENTITY_VERSION,
-        schema_version=SCHEMA_VERSION,
+        schema_version=SCHEMA_VERSION if build_world(cell.suite).plain else ACTING_SCHEMA_VERSION,
         scorer_version=SCORER_VERSION,
         prompt_sha256=design.prompt.sha256,
         suite_sha256=design.suite_sha256,
         template_sha256=info.template_sha256,
         executor_sha256=digest(
-            [identity_fields(cell.executor), cell.suite.step_budget, cell.suite.error_budget]
+            [group_fields(cell, "executor"), cell.suite.step_budget, cell.suite.error_budget]
         ),
-        fault_sha256=digest([fault.kind] if no_text else [fault.kind, fault.code, fault.message]),
+        fault_sha256=digest(list(fault_fields(cell).values())),
         step_budget=cell.suite.step_budget,
         error_budget=cell.suite.error_budget,
         model_sha256=info.model_sha256,

@@ -9,11 +9,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from qfr.config import CellConfig, Gate
+from qfr.config import CellConfig
 from qfr.errors import ConfigError, UserError, did_you_mean
 from qfr.front.checks import check_cell
 from qfr.front.design import Design, design_of
 from qfr.front.files import PlannedFile, planned_file, require_imatrix
+from qfr.front.prompt_notes import check_prompt_fits
 from qfr.records import FaultKind
 from qfr.shards import read_shards
 
@@ -136,6 +137,7 @@ def _grid_cells(point: Point, files_needed: bool) -> list[GridCell]:
 
 
 def _grid_cell(cell: CellConfig, overrides: tuple[str, ...], files_needed: bool) -> GridCell:
+    check_prompt_fits(cell)
     design = design_of(cell)
     file = planned_file(cell)
     if files_needed:
@@ -203,12 +205,13 @@ def _fold(cells: Sequence[GridCell]) -> tuple[list[GridCell], list[str]]:
 def _walks(cells: Sequence[GridCell]) -> list[Walk]:
     """Group cells that share a clean pass, in the order of their first cell.
 
-    A job has one fault text, so kinds whose texts differ walk apart (and share the clean run all the same).
+    A job's cells differ in the kind of fault alone: where texts or numbers of a fault differ, they walk apart
+    (and share the clean run all the same).
     """
-    groups: dict[tuple[str, Gate, str, str], list[GridCell]] = {}
+    groups: dict[tuple[object, ...], list[GridCell]] = {}
     for cell in cells:
-        fault = cell.config.fault
-        key = (cell.design.clean_design_id, cell.config.suite.gate, fault.code, fault.message)
+        fault = dataclasses.astuple(dataclasses.replace(cell.config.fault, kind=FaultKind.none))
+        key = (cell.design.clean_design_id, cell.config.suite.gate, *fault)
         groups.setdefault(key, []).append(cell)
     walks: list[Walk] = []
     for members in groups.values():

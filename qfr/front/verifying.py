@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 
 from qfr.errors import LogError, PromptError, TrackingError
@@ -22,7 +21,7 @@ from qfr.tracking import registration as store_of
 from qfr.tracking.artifacts import read_artifact
 from qfr.tracking.evidence import read_evidence
 from qfr.tracking.store import Store
-from qfr.world.base import GoldCall, Task, sites
+from qfr.world.base import Task, gold_call, sites
 
 
 @dataclass(frozen=True)
@@ -191,10 +190,10 @@ def _site_counts(record: Record) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def _task(raw: Mapping[str, object]) -> Task:
+    """A frozen task, as far as its sites need it."""
     calls = raw["gold_calls"]
     assert isinstance(calls, list)
-    gold = tuple(GoldCall(str(tool), str(arguments), tuple(sources)) for tool, arguments, sources in calls)
-    return Task(str(raw["id"]), str(raw["family"]), str(raw["text"]), (), gold, Decimal(str(raw["answer"])))
+    return Task(str(raw["id"]), str(raw["family"]), str(raw["text"]), (), tuple(map(gold_call, calls)), None)
 
 
 def _against(

@@ -13,8 +13,9 @@ from decimal import Decimal
 from numpy.random import Generator
 
 from qfr.canonical import Json, readable
-from qfr.protocol import Problem, observe_fault, observe_problem, observe_record, read_turn
-from qfr.records import Channel, Role
+from qfr.episode import observe_answer
+from qfr.protocol import observe_problem, read_turn
+from qfr.records import Role
 from qfr.reference.policy import Pair, Policy
 from qfr.world.base import Found, Task, World, task_tools
 from qfr.world.faults import Failed, Injector, ScheduledFault
@@ -147,12 +148,8 @@ class Demonstrator:
         assert parsed.tool is not None
         assert parsed.tool.role is Role.lookup
         answered = self._injector.answer(turn, parsed.call, parsed.arguments)
-        if isinstance(answered.outcome, Found):
-            record = answered.outcome.record
-            return observe_record(record, injected=answered.injected).text, record, False
-        if isinstance(answered.outcome, Failed):
-            return observe_fault(answered.outcome.code, answered.outcome.message).text, None, True
-        return observe_problem(Problem(Channel.entity, answered.outcome.message)).text, None, False
+        record = answered.outcome.record if isinstance(answered.outcome, Found) else None
+        return observe_answer(answered).text, record, isinstance(answered.outcome, Failed)
 
     def _close(self, known: _Known) -> str:
         subtotal, percent = known.value("get_order", "subtotal"), known.value("get_discount", "percent")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from qfr.facts import Work
+from qfr.faults import FAULTS
 from qfr.records import Channel, Ending, Episode, FaultKind, ParseKind, Policy, Score
 from qfr.scoring import score
 
@@ -102,13 +103,10 @@ def _policy_values(scored: Scored, screen: Scored) -> dict[str, float]:
 
 
 def _kind_columns(scored: Scored) -> tuple[str, ...]:
-    kinds = {e.fault for e, _ in scored}
-    columns: tuple[str, ...] = ()
-    if FaultKind.ep in kinds:
-        columns += ("reported", "reported_after", "invented")
-    if FaultKind.it in kinds:
-        columns += ("requeried", "right_answer")
-    return columns
+    """Fields of the scores that are counted for the kinds of fault at hand."""
+    return tuple(
+        dict.fromkeys(name for kind in {e.fault for e, _ in scored} for name in FAULTS[kind].columns)
+    )
 
 
 def _counts(episodes: Sequence[Episode]) -> dict[str, float]:

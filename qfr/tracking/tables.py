@@ -29,7 +29,7 @@ _Column = tuple[str, pa.DataType, str]
 
 _KEYS: tuple[_Column, ...] = (
     ("task", pa.string(), "Task id within the suite."),
-    ("fault", pa.string(), "Kind injected in the episode: none, et, it or ep."),
+    ("fault", pa.string(), "Kind injected in the episode, none for the clean pass."),
     ("site?", pa.int32(), "Index of the fault's site among the task's sites; null for a clean episode."),
     ("trial", pa.int64(), "Repetition of the cell, 0 for the first."),
 )
@@ -100,7 +100,7 @@ EPISODES, CALLS = _schema(_EPISODES), _schema(_CALLS)
 KEY_MEANINGS, EPISODE_MEANINGS, CALL_MEANINGS = _meanings(_KEYS), _meanings(_EPISODES), _meanings(_CALLS)
 # Column → what it holds.
 
-_SCORE_TYPES = {"bool": pa.bool_(), "str": pa.string()}
+_SCORE_TYPES = {"bool": pa.bool_(), "int": pa.int64(), "str": pa.string()}
 SCORES = _schema((*_KEYS, *((f.name, _SCORE_TYPES[str(f.type)], "") for f in dataclasses.fields(Score))))
 # What a score's columns hold stands with the fields of `Score`.
 

@@ -8,37 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
 
 from qfr.canonical import Json, read_json, readable
+from qfr.world.base import AnswerStyle as AnswerStyle
+from qfr.world.base import Habits as Habits
+from qfr.world.player import read_observation, turns_to_wait
 from qfr.world.tasks import Request, read_request
 from qfr.world.tools import KEY
-
-PREFIX = "Observation: "
-
-
-class AnswerStyle(StrEnum):
-    """How the final number is written."""
-
-    literal = "literal"
-    # 57.8
-    expression = "expression"
-    # 68 * 0.85, without quotes (no JSON)
-    quoted = "quoted"
-    # "68 * 0.85"
-
-
-@dataclass(frozen=True)
-class Habits:
-    """How a demonstrator behaves."""
-
-    attempts: int = 3
-    # Calls of a failing lookup before it reports failure; 1 = gives up at the first error.
-    checks_ids: bool = False
-    # Asks again when a record's echoed id is not the one asked for.
-    answer: AnswerStyle = AnswerStyle.literal
-    prose: str = ""
-    # Text before a repeated call, which makes that turn non-strict.
 
 
 @dataclass(frozen=True)
@@ -49,6 +25,8 @@ class _Seen:
     # The last accepted record.
     failures: int
     # Failed calls so far, in a row.
+    wait: int = 0
+    # Turns to leave the tool alone before the next call.
 
 
 def next_turn(task_text: str, transcript: Sequence[tuple[str, str]], habits: Habits) -> str:
@@ -120,27 +98,30 @@ def _record(tool: str, value: str, seen: dict[str, _Seen], habits: Habits) -> di
         return known.record
     if known.failures >= habits.attempts:
         return readable({"tool": "report_failure", "arguments": {"reason": f"{tool} is unavailable"}})
+    if known.wait:
+        # Any other lookup passes the time.
+        return next(text for text, other in seen.items() if other.record is not None)
     return habits.prose + turn
 
 
 def _seen(transcript: Sequence[tuple[str, str]], habits: Habits) -> dict[str, _Seen]:
     """What each call so far brought, by the call's text."""
     seen: dict[str, _Seen] = {}
-    for text, observation in transcript:
+    for place, (text, observation) in enumerate(transcript):
         turn = text.removeprefix(habits.prose)
         before = seen.get(turn, _Seen(None, 0))
         record = _result(observation)
         if record is not None and not (habits.checks_ids and _foreign(turn, record)):
             seen[turn] = _Seen(record, 0)
         else:
-            seen[turn] = _Seen(before.record, before.failures + 1)
+            wait = turns_to_wait(transcript, place)
+            seen[turn] = _Seen(before.record, before.failures + 1, wait)
     return seen
 
 
 def _result(observation: str) -> dict[str, Json] | None:
     """The record in an observation, None when it tells of an error."""
-    said = read_json(observation.removeprefix(PREFIX))
-    result = said.get("result") if isinstance(said, dict) else None
+    result = read_observation(observation).get("result")
     return result if isinstance(result, dict) else None
 
 

@@ -22,7 +22,22 @@ from numpy.random import Generator
 from qfr.canonical import Json, canonical, quote, read_json
 from qfr.errors import ConfigError, MachineryError, did_you_mean
 from qfr.records import FaultKind, Tool
-from qfr.world.base import Found, Lookup, NotFound, Site, Task, sites
+from qfr.world.base import (
+    Found,
+    Habits,
+    Lookup,
+    NotFound,
+    Outcome,
+    Site,
+    State,
+    Suite,
+    Task,
+    Transcript,
+    Verdict,
+    check_options,
+    sites,
+)
+from qfr.world.demonstrate import next_turn
 from qfr.world.tasks import FAMILIES, GRIDS, ORDERS_PER_TASK, Made, make_task, read_request
 from qfr.world.tools import BY_NAME, KEY
 
@@ -74,16 +89,31 @@ class OrdersWorld:
     def tool(self, name: str) -> Tool | None:
         return BY_NAME.get(name)
 
-    def call(self, task: Task, tool: str, arguments: Mapping[str, Json]) -> Found | NotFound:
+    @property
+    def plain(self) -> bool:
+        return True
+
+    def start(self, task: Task) -> State:
+        return None
+
+    def call(
+        self, task: Task, state: State, tool: str, arguments: Mapping[str, Json]
+    ) -> tuple[State, Outcome]:
         key = KEY[tool]
         value = arguments.get(key)
         table = self._made[task.id].tables.get(tool, {})
         record = table.get(value) if isinstance(value, str) else None
         if record is not None:
-            return Found(record)
+            return state, Found(record)
         asked = quote(value) if isinstance(value, str) else "this value"
         hint = _HINTS.get(tool) or f"it is one of {', '.join(sorted(table))}"
-        return NotFound(f"No record for {key} {asked}; {hint}.")
+        return state, NotFound(f"No record for {key} {asked}; {hint}.")
+
+    def check(self, task: Task, state: State, answer: Json) -> Verdict:
+        return Verdict(answer == task.answer, "" if answer == task.answer else "another number")
+
+    def next_turn(self, task: Task, transcript: Transcript, habits: Habits) -> str:
+        return next_turn(task.text, transcript, habits)
 
     def solve(self, task: Task, lookup: Lookup) -> Decimal:
         request = read_request(task.text)
@@ -117,7 +147,7 @@ class OrdersWorld:
                 return record
             value = read_json(arguments)
             assert isinstance(value, dict)
-            found = self.call(task, tool, value)
+            _, found = self.call(task, None, tool, value)
             assert isinstance(found, Found), found
             return found.record
 
@@ -137,6 +167,18 @@ class OrdersWorld:
                 raise MachineryError(f"{task.id}: generator says {task.answer}, solver says {solved}")
             for site in sites(task, FaultKind.it):
                 self.displaced(task, site)
+
+
+def of_suite(suite: Suite) -> OrdersWorld:
+    """The world of a configured suite.
+
+    Raises
+    ------
+    ConfigError
+        As `build`; or options, which this world has none of.
+    """
+    check_options(suite, ())
+    return build(suite.families, suite.seed, suite.grid, version=suite.version)
 
 
 def build(
