@@ -71,13 +71,17 @@ def two(a: TaskTable, b: TaskTable, options: Options | None = None) -> tuple[Con
 
 
 def test_levels_sort_from_high_to_low_precision() -> None:
-    given = ["4", "Q4_K_M", "F16", "8", "q8_0", "FP8", "INT4-AWQ", "Q2_K", "3.5"]
+    given = ["4", "Q4_K_M", "F16", "8", "q8_0", "FP8", "INT4-AWQ", "Q2_K", "3.5", "NVFP4", "awq", "NF4"]
     ordered = sorted(given, key=lambda level: order_key(Axis.quant, level))
-    assert ordered == ["F16", "q8_0", "8", "FP8", "Q4_K_M", "4", "INT4-AWQ", "3.5", "Q2_K"]
-    assert bits("awq") is None
+    assert ordered == [
+        *("F16", "q8_0", "8", "FP8", "Q4_K_M", "NVFP4", "awq", "NF4", "4", "INT4-AWQ", "3.5", "Q2_K")
+    ]
+    # Formats that servers run have their bits too.
+    assert (bits("awq"), bits("NVFP4")) == (4.25, 4.5)
+    assert bits("mine") is None
     with pytest.raises(TableError, match="cannot be ordered"):
-        order_key(Axis.quant, "awq")
-    assert order_key(Axis.quant, "awq", ("bf16", "awq")) > order_key(Axis.quant, "bf16", ("bf16", "awq"))
+        order_key(Axis.quant, "mine")
+    assert order_key(Axis.quant, "mine", ("bf16", "mine")) > order_key(Axis.quant, "bf16", ("bf16", "mine"))
     with pytest.raises(TableError, match="missing from the given order"):
         order_key(Axis.quant, "fp8", ("bf16", "awq"))
 

@@ -139,7 +139,7 @@ def test_a_wrong_table_is_refused_by_name(given: str, message: str) -> None:
 
 
 def test_levels_without_an_order_are_refused_with_the_way_out() -> None:
-    table = parse_table(text(tables={"m/awq/P0": [1, 1, 1], "m/gptq/P0": [1, 1, 1]}))
+    table = parse_table(text(tables={"m/mine/P0": [1, 1, 1], "m/other/P0": [1, 1, 1]}))
     with pytest.raises(TableError, match="levels") as caught:
         contrast_table(table.tables)
     assert caught.value.hint is not None

@@ -64,7 +64,8 @@ def test_presets_are_judged_prompt_by_prompt(golden: Report) -> None:
     # Qwen's prompts point both ways: nothing is named over all of them, and the prompt's own effect is said.
     assert qwen.advice.startswith("No preset is shown to be not worse than Q8_0 by more than 5 points under")
     assert "P3: Q4_K_M" in qwen.advice
-    assert "The prompt alone moves" in qwen.more[0]
+    assert qwen.more[0] == "Tried on 20 tasks (orders20); et: a tool call fails once."
+    assert "The prompt alone moves" in qwen.more[1]
 
 
 def test_an_equal_preset_is_equivalent_only_with_enough_tasks() -> None:

@@ -6,7 +6,7 @@ import math
 import re
 from enum import StrEnum
 
-from qfr.config import PRESET_BITS, ExecutorKind
+from qfr.config import PRESET_BITS, SERVED_BITS, ExecutorKind
 from qfr.errors import TableError
 from qfr.records import FaultKind
 
@@ -32,14 +32,15 @@ OrderKey = tuple[float, tuple[tuple[int, int, str], ...]]
 def bits(level: str) -> float | None:
     """Return the nominal bits per weight that a level's name stands for, or None.
 
-    A plain number is its own value, a llama.cpp preset has its nominal bits, and a foreign name such as
-    ``FP8`` or ``INT4-AWQ`` counts by the first number in it. Bits order levels; nothing else is done with
+    A plain number is its own value, a preset of llama.cpp or of a server has its nominal bits, and another
+    name such as ``INT4-AWQ`` counts by the first number in it. Bits order levels; nothing else is done with
     them.
     """
     if _NUMBER.fullmatch(level):
         return float(level)
-    if level.upper() in PRESET_BITS:
-        return PRESET_BITS[level.upper()]
+    known = {**SERVED_BITS, **PRESET_BITS}
+    if level.upper() in known:
+        return known[level.upper()]
     found = _NUMBER.search(level)
     return float(found.group()) if found else None
 

@@ -146,6 +146,7 @@ def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
         groups=request.groups,
         against=request.against,
         across_builds=request.across_builds,
+        ep_min_calls=max(cell.ep_min_calls for cell in reading.cells) or 2,
     )
     material = replace(
         gather(store, reading, request.transcripts),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig, OmegaConf
 
 from qfr.canonical import canonical
-from qfr.config import CellConfig, Mode, TrackingConfig
+from qfr.config import CellConfig, EngineKind, Mode, TrackingConfig
 from qfr.errors import ConfigError, TrackingError, UserError
 from qfr.front.compose import to_cell
 from qfr.front.exit_code import EXIT_CODE
@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
 # Runs jobs, each a list of overrides; returns what they returned.
 Launch = Callable[[Sequence[Sequence[str]]], Sequence[object]]
+
+# What answered, in the line of times.
+_ENGINES = {
+    EngineKind.llama_cpp: "llama.cpp",
+    EngineKind.scripted: "scripted agent",
+    EngineKind.openai: "server",
+}
 
 
 def new_sweep_id() -> str:
@@ -156,7 +163,7 @@ def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
             say(line)
         EXIT_CODE.set(close_sweep(sweep, cells, outcomes, broken=len(outcomes) < len(returned)))
         parts = [one.spent for one in outcomes if isinstance(one, JobOutcome)]
-        say(time_line([*parts, SPENT.take()], SPENT.wall))
+        say(time_line([*parts, SPENT.take()], SPENT.wall, engine=_ENGINES[cells[0].engine.kind]))
     except KeyboardInterrupt:
         if problem := briefly(lambda: kill_sweep(store, run_id)):
             say(f"the sweep's run may still say RUNNING: {problem}")

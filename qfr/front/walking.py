@@ -256,11 +256,12 @@ def _summary(facts: CellFacts, cells: Sequence[OpenCell], screen: Sequence[Episo
     for cell in cells:
         if cell.run.config.fault.kind is FaultKind.none:
             continue
-        good = sum(
-            score(e, Policy.tolerant, ep_min_calls=cell.run.config.scorer.ep_min_calls).success
-            for e in cell.done.values()
-        )
-        parts.append(f"{cell.run.config.fault.kind} {good}/{len(cell.done)}")
+        least = cell.run.config.scorer.ep_min_calls
+        scores = [score(e, Policy.tolerant, ep_min_calls=least) for e in cell.done.values()]
+        delivered = [one for one in scores if one.delivered]
+        told = f"{cell.run.config.fault.kind} {sum(one.success for one in delivered)}/{len(delivered)}"
+        lost = len(scores) - len(delivered)
+        parts.append(f"{told} ({lost} faults never fired)" if lost else told)
     ratio = work.segment_ratio
     cost = f"{work.tokens_evaluated:,} tokens evaluated"
     if facts.server:

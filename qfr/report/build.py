@@ -63,6 +63,8 @@ class ReportOptions:
     # Published results to be set beside.
     across_builds: bool = False
     # Also contrast cells of different llama.cpp builds.
+    ep_min_calls: int = 2
+    # EP: calls of the dead tool before a report counts, as the scores were computed.
     inferred: bool = False
     # No two cells differed in the asked axis, so what does differ is contrasted.
 
@@ -188,7 +190,7 @@ def build_report(
         maps=outcome_maps(everything, tables, chosen.policy),
         diagnosed=None
         if given.calls is None
-        else diagnose(cells, Sources(given.calls, given.others), chosen.policy, seed),
+        else diagnose(cells, Sources(given.calls, given.others), chosen.policy, seed, chosen.ep_min_calls),
         followed=followed(given.registrations, contrasts, tuple(cell.facts for cell in everything)),
         material=given,
     )

@@ -9,6 +9,8 @@ from statistics import median
 from qfr.analysis.decomposition import POINTS
 from qfr.analysis.ranking import Ranked
 from qfr.analysis.ranking import Ranking as Ranks
+from qfr.faults import FAULTS
+from qfr.records import FaultKind
 from qfr.report.build import Report
 from qfr.report.layout import shortened
 from qfr.report.views import Entry, Table
@@ -44,7 +46,7 @@ def rankings(report: Report) -> tuple[Ranking, ...]:
             title=names[title],
             agent=one.key.model in agents,
             advice=advice(one),
-            more=(*_effect(one), *_missing(one)),
+            more=(*_tried(one), *_effect(one), *_missing(one)),
             table=_table(report, one),
         )
         for one, title in zip(mine, titles, strict=True)
@@ -100,6 +102,14 @@ def _needed(ranks: Ranks) -> str:
     low, high = min(wanted), max(wanted)
     count = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     return f"About {count} tasks would show it where there is no true difference."
+
+
+def _tried(ranks: Ranks) -> Iterable[str]:
+    """What was injected into what, in words."""
+    tasks = {one.tasks // len(ranks.shared) for one in ranks.presets if ranks.shared}
+    fault = FAULTS.get(FaultKind(ranks.key.fault))
+    if len(tasks) == 1 and fault is not None:
+        yield f"Tried on {tasks.pop()} tasks ({ranks.key.suite}); {ranks.key.fault}: {fault.sentence}."
 
 
 def _effect(ranks: Ranks) -> Iterable[str]:

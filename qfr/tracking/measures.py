@@ -56,7 +56,9 @@ def measure(
         screen = [(e, score(e, policy, ep_min_calls=ep_min_calls)) for e in clean]
         values = _policy_values(scored, screen)
         scalars |= {f"{policy}.{name}": value for name, value in values.items()}
-        series[f"episode.{policy}_success"] = tuple(float(s.success) for _, s in scored)
+        series[f"episode.{policy}_success"] = tuple(
+            float(s.success) if s.delivered else math.nan for _, s in scored
+        )
     scalars |= _counts(episodes) | _work(work)
     series["episode.turns"] = tuple(float(len(e.turns)) for e in episodes)
     series["episode.errors"] = tuple(float(e.errors) for e in episodes)
@@ -79,8 +81,9 @@ def _policy_values(scored: Scored, screen: Scored) -> dict[str, float]:
     counts: dict[str, float] = {"clean_rate": float(sum(clean, Fraction(0)) / len(clean))} if clean else {}
     counts |= {
         "certified": len(certified),
-        "successes": sum(s.success for _, s in scored),
-        "expressions": sum(s.expression for _, s in scored),
+        # A fault that never fired shows nothing of recovery.
+        "successes": sum(s.success and s.delivered for _, s in scored),
+        "expressions": sum(s.expression and s.delivered for _, s in scored),
     }
     if all(e.fault is FaultKind.none for e, _ in scored):
         return counts
