@@ -11,11 +11,13 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from qfr.analysis.equal_memory import VARY as MEMORY
 from qfr.analysis.family import selector
 from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import parse_groups
+from qfr.canonical import digest
 from qfr.commands.common import (
     add_bootstrap,
     add_store,
@@ -25,29 +27,29 @@ from qfr.commands.common import (
     points,
 )
 from qfr.errors import TableError, TrackingError, UserError
-from qfr.front.reporting import ReportRequest, report_sweep
+from qfr.front.reporting import ReportRequest, kept_settings, report_sweep
 from qfr.front.show import console
 from qfr.records import Policy
 from qfr.report.published import NAMES, published
 from qfr.scope import VARIES, check_axis
 from qfr.scoring import SCORER_VERSION
+from qfr.stats.intervals import Method
 from qfr.tracking.environment import redact
+from qfr.tracking.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
     add_bootstrap(parser)
+    parser.set_defaults(method=None, resamples=None, seed=None)
     parser.add_argument(
         "--vary",
-        default=str(Axis.quant),
         type=_axis,
         metavar="AXIS|KEY",
         help=f"what is contrasted: {', '.join(VARIES)}, memory, or a key such as engine.type_k",
     )
-    parser.add_argument(
-        "--policy", default=Policy.tolerant, type=Policy, choices=list(Policy), help="headline policy"
-    )
+    parser.add_argument("--policy", type=Policy, choices=list(Policy), help="headline policy")
     parser.add_argument(
         "--policy-version", default=str(SCORER_VERSION), help="which logged scores (see qfr rescore)"
     )
@@ -58,15 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FIELD=VALUES;…",
         help="contrasts whose tests are adjusted together: 'a=q8_0;b=q4_k_m;target=full'; may be repeated",
     )
-    parser.add_argument(
-        "--groups", default="", metavar="NAME=PRESETS;…", help="'high=q8_0,q6_k;low=q4_k_m,q3_k_m'"
-    )
-    parser.add_argument("--margin", type=points, default=5.0, help="of equivalence, in points")
+    parser.add_argument("--groups", metavar="NAME=PRESETS;…", help="'high=q8_0,q6_k;low=q4_k_m,q3_k_m'")
+    parser.add_argument("--margin", type=points, help="of 'not worse' and equivalence, in points")
     parser.add_argument("--against", choices=NAMES, help="published results to set beside")
     parser.add_argument(
         "--transcripts",
         type=not_negative,
-        default=8000,
         metavar="N",
         help="episodes in the page's viewer, at most",
     )
@@ -95,29 +94,69 @@ def run(arguments: argparse.Namespace) -> int:
             where=store.shown,
             hint="say where: --out FOLDER",
         )
-    request = ReportRequest(
-        sweep=arguments.sweep,
+    request = _request(store, arguments)
+    if request.sweep is not None and not request.own:
+        note = f"not as {request.sweep} was reported: its own report stays as it is"
+        print(f"{note}; this one goes to {request.out}", file=sys.stderr)
+    report_sweep(store, request, console())
+    return 0
+
+
+#: What a report is made with where neither an option nor the sweep says otherwise.
+_USUAL: dict[str, object] = {
+    "policy": Policy.tolerant,
+    "vary": str(Axis.quant),
+    "method": Method.EXACT,
+    "resamples": 20_000,
+    "seed": 20260101,
+    "margin": 5.0,
+    "transcripts": 8000,
+    "family": (),
+    "groups": (),
+    "against": None,
+}
+
+
+def _request(store: Store, arguments: argparse.Namespace) -> ReportRequest:
+    """The options over the sweep's own settings over what is usual."""
+    sweep = arguments.sweep
+    kept = _USUAL | (kept_settings(store, sweep) if sweep else {})
+    plain = ("policy", "vary", "method", "resamples", "seed", "margin", "transcripts")
+    asked = {name: getattr(arguments, name) for name in plain}
+    given: dict[str, object] = {name: value for name, value in asked.items() if value is not None}
+    if arguments.family:
+        given["family"] = tuple(selector(_fields(text)) for text in arguments.family)
+    if arguments.groups is not None:
+        given["groups"] = parse_groups(arguments.groups)
+    if arguments.against:
+        given["against"] = published(arguments.against)
+    changed = {name: value for name, value in given.items() if value != kept[name]}
+    own = not (
+        changed
+        or arguments.filter
+        or arguments.across_builds
+        or arguments.out
+        or arguments.policy_version != str(SCORER_VERSION)
+    )
+    name = sweep or "all"
+    if sweep and not own:
+        name += (
+            "-" + digest([sorted(map(str, changed.items())), arguments.filter, arguments.across_builds])[:8]
+        )
+    settings: dict[str, Any] = kept | given
+    return ReportRequest(
+        sweep=sweep,
         experiments=experiments(arguments),
         condition=arguments.filter,
         score_version=arguments.policy_version,
-        policy=arguments.policy,
-        vary=arguments.vary,
-        method=arguments.method,
-        resamples=arguments.resamples,
-        seed=arguments.seed,
-        out=arguments.out or Path(arguments.root) / "reports" / (arguments.sweep or "all"),
+        out=arguments.out or Path(arguments.root) / "reports" / name,
         command=redact(shlex.join(["qfr", *sys.argv[1:]])),
-        margin=arguments.margin,
-        transcripts=arguments.transcripts,
-        family=tuple(selector(_fields(text)) for text in arguments.family),
-        groups=parse_groups(arguments.groups),
-        against=published(arguments.against) if arguments.against else None,
         markdown=arguments.format == "md",
         images=arguments.images,
         across_builds=arguments.across_builds,
+        own=own,
+        **settings,
     )
-    report_sweep(store, request, console())
-    return 0
 
 
 def _axis(text: str) -> str:

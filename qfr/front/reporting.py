@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 import qfr
 from qfr.analysis.family import Selector, selector
 from qfr.analysis.named_groups import NamedGroup, parse_groups
+from qfr.canonical import canonical
 from qfr.config import CellConfig
 from qfr.errors import TrackingError
 from qfr.front.frozen import registrations_of
@@ -69,6 +72,9 @@ class ReportRequest:
     across_builds: bool = False
     # Also contrast cells of different llama.cpp builds.
 
+    own: bool = True
+    # As the sweep's own settings say: then it is the sweep's report, and stands on its MLflow run.
+
     @classmethod
     def of(cls, cell: CellConfig, sweep: str) -> ReportRequest:
         """As the configuration of a sweep's cells says."""
@@ -109,6 +115,47 @@ class ReportRequest:
             groups=parse_groups(report.groups),
             against=published(report.against) if report.against else None,
         )
+
+
+#: Where a sweep's run keeps the settings of its report.
+SETTINGS_TAG = "qfr.report"
+
+
+def report_settings(cell: CellConfig) -> str:
+    """The settings of a sweep's report as canonical JSON, to be kept with the sweep."""
+    report = cell.report
+    return canonical(
+        {
+            "policy": str(cell.scorer.policy),
+            "vary": report.vary,
+            "method": report.method,
+            "resamples": report.resamples,
+            "seed": report.seed,
+            "margin": float(report.margin),
+            "transcripts": report.transcripts,
+            "family": [dict(one) for one in report.family],
+            "groups": report.groups,
+            "against": report.against,
+        }
+    )
+
+
+def kept_settings(store: Store, sweep: str) -> dict[str, object]:
+    """Return the settings that a sweep's report was made with; nothing for a sweep that does not say them.
+
+    The names are those of `ReportRequest`.
+    """
+    text = find_sweep(store, sweep).data.tags.get(SETTINGS_TAG, "")
+    if not text:
+        return {}
+    raw: dict[str, Any] = json.loads(text)
+    return raw | {
+        "policy": Policy(raw["policy"]),
+        "method": Method(raw["method"]),
+        "family": tuple(selector(one) for one in raw["family"]),
+        "groups": parse_groups(raw["groups"]),
+        "against": published(raw["against"]) if raw["against"] else None,
+    }
 
 
 def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
@@ -156,7 +203,7 @@ def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
 
 
 def report_sweep(store: Store, request: ReportRequest, out: Console) -> ReportFiles:
-    """Print the report, write its files, and put both on the sweep's MLflow run (where there is a sweep)."""
+    """Print the report and write its files; the sweep's own report stands on its MLflow run too."""
     report, _ = make_report(store, request)
     # What is piped on must hold the Markdown alone.
     notes = console(stderr=True) if request.markdown else out
@@ -168,7 +215,7 @@ def report_sweep(store: Store, request: ReportRequest, out: Console) -> ReportFi
     if request.images is not None:
         written = write_images(page_of(report), request.out / "images", request.images)
         notes.print(f"{len(written)} images: {request.out / 'images'}", markup=False, soft_wrap=True)
-    if request.sweep is not None and not store.read_only:
+    if request.sweep is not None and request.own and not store.read_only:
         run_id = find_sweep(store, request.sweep).info.run_id
         log_report(store, run_id, files.by_name(), metrics(report))
     notes.print(f"\nReport: {files.page.resolve()}", markup=False, soft_wrap=True)

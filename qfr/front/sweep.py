@@ -193,6 +193,7 @@ def register_sweep(
     from qfr.front.closing import planned
     from qfr.front.patience import Patience
     from qfr.front.recording import finished_file
+    from qfr.front.reporting import SETTINGS_TAG, report_settings
     from qfr.tracking.claims import Claimant
     from qfr.tracking.owner import this_process
     from qfr.tracking.search import finished_cells
@@ -202,7 +203,7 @@ def register_sweep(
     tracking = grid.cells[0].config.tracking
     store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
     who = Claimant(this_process(store.root), tracking.stale_after)
-    tags = dict(who.me.tags)
+    tags = dict(who.me.tags) | {SETTINGS_TAG: report_settings(grid.cells[0].config)}
     if found is not None:
         carry(found, tracking)
         tags |= {"registration": found.id, "deviation": found.deviation}
