@@ -225,7 +225,8 @@ def test_a_lost_acknowledgement_is_booked_twice_by_whoever_only_repeats() -> Non
 def test_logs_are_read_back_and_played_again_from_their_turns(kind: FaultKind) -> None:
     for name in SUITES:
         world = world_of(name)
-        scripts = Scripts(world, "system", rules(), lambda: 1 << 20)
+        engine = ScriptedEngine(lambda *_: "")
+        scripts = Scripts(world, "system", rules(), lambda: engine.info)
         of_task = {task.id: task for task in world.tasks}
         for episode in play(name, PATIENT, kind):
             assert (episode.acts is None) == (episode.schema == 1) == world.plain
