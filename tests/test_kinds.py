@@ -221,12 +221,14 @@ def test_a_lost_acknowledgement_is_booked_twice_by_whoever_only_repeats() -> Non
     assert sum(one.duplicate_writes for one in plain) == 0
 
 
+SILENT = ScriptedEngine(lambda *_: "")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_logs_are_read_back_and_played_again_from_their_turns(kind: FaultKind) -> None:
     for name in SUITES:
         world = world_of(name)
-        engine = ScriptedEngine(lambda *_: "")
-        scripts = Scripts(world, "system", rules(), lambda: engine.info)
+        scripts = Scripts(world, "system", rules(), lambda: SILENT.info)
         of_task = {task.id: task for task in world.tasks}
         for episode in play(name, PATIENT, kind):
             assert (episode.acts is None) == (episode.schema == 1) == world.plain

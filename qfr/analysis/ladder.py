@@ -13,12 +13,14 @@ from qfr.analysis.levels import Axis, bits, order_key
 from qfr.analysis.pairing import variant_names
 from qfr.analysis.process import Process
 from qfr.analysis.targets import CellKey
-from qfr.records import FaultKind
+from qfr.faults import FAULTS, FaultKind
 from qfr.scope import Scope
 from qfr.stats.intervals import Interval
 
 #: The kinds of fault, in the paper's order of columns.
-FAULTS = (FaultKind.et, FaultKind.it, FaultKind.ep)
+# Kinds of fault in the order of a ladder's columns.
+KINDS = tuple(kind for kind in FAULTS if kind is not FaultKind.none)
+_INVENTED = {kind for kind, fault in FAULTS.items() if "invented" in fault.columns}
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def ladders(summaries: Iterable[CellSummary], processes: Iterable[Process]) -> t
     invented = {
         (one.cell_id, answers.policy): answers.invented
         for one in processes
-        if one.key.fault == FaultKind.ep
+        if one.key.fault in _INVENTED
         for answers in one.answers
     }
     settings = scope.group(usable, ("quant", "fault"), of=lambda one: one.scope, also=lambda one: one.policy)
@@ -114,7 +116,7 @@ def _ladder(members: Sequence[CellSummary], text: str, invented: dict[tuple[str,
 
 def _rung(quant: str, cells: dict[str, CellSummary], invented: dict[tuple[str, str], int]) -> Rung:
     first = next(iter(cells.values()))
-    dead = cells.get(FaultKind.ep)
+    dead = next((cells[kind] for kind in cells if kind in _INVENTED), None)
     return Rung(
         quant=quant,
         certified=first.n_certified,
@@ -122,7 +124,7 @@ def _rung(quant: str, cells: dict[str, CellSummary], invented: dict[tuple[str, s
         few=first.few,
         steps=tuple(
             Step(kind.value, one.episode_rate, one.successes, one.episodes)
-            for kind in FAULTS
+            for kind in KINDS
             if (one := cells.get(kind)) is not None
         ),
         invented=None if dead is None else invented.get((dead.cells[0], dead.policy)),

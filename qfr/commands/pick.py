@@ -32,8 +32,8 @@ from qfr.analysis.targets import Target
 from qfr.commands.common import add_store
 from qfr.commands.sides import add_axes, add_decision, read, require_levels
 from qfr.errors import ConfigError, LogError, TrackingError, did_you_mean
+from qfr.faults import USUAL, FaultKind
 from qfr.front.show import console
-from qfr.records import FaultKind
 from qfr.report.ranking import ONE_LOOK
 from qfr.scope import differ, scope_of
 from qfr.tracking.artifacts import read_artifact
@@ -101,8 +101,8 @@ def settled(cells: Iterable[LoggedCell], arguments: argparse.Namespace) -> tuple
         levels = sorted({getattr(cell.facts, name) for cell in kept})
         if len(levels) < 2:
             continue
-        if name == "fault" and FaultKind.et in levels:
-            chosen = FaultKind.et
+        if name == "fault" and USUAL in levels:
+            chosen = USUAL
         else:
             raise ConfigError(f"several values of {name}: {', '.join(map(str, levels))}", hint=_how(name))
         kept = [cell for cell in kept if getattr(cell.facts, name) == chosen]
