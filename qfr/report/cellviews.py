@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.pairing import variant_names
 from qfr.analysis.process import Process
 from qfr.analysis.targets import CellKey, Target
 from qfr.facts import CellFacts
@@ -14,6 +15,7 @@ from qfr.report.build import Report
 from qfr.report.layout import cell_name, shortened
 from qfr.report.outcomes import ENDINGS
 from qfr.report.views import Entry, Table
+from qfr.scope import Group, group
 
 _OWN = (
     "Task-mean recovery on each cell's own clean set [successes/fault episodes] and the Wilson 95 % "
@@ -35,36 +37,43 @@ def recovery_tables(report: Report, policy: str) -> tuple[tuple[str, Table], ...
 def _by_setting(
     report: Report, policy: str, entry: Callable[[CellSummary | None], Entry], caption: str
 ) -> tuple[tuple[str, Table], ...]:
-    found: dict[str, list[CellSummary]] = {}
-    for summary in report.summaries:
-        if summary.policy == policy and summary.family is None and summary.key.fault != "none":
-            found.setdefault(setting(summary.key), []).append(summary)
-    several = len({_without_model(s.key) for members in found.values() for s in members}) > 1
-    tables = []
-    names = shortened(found)
-    for title, members in found.items():
-        prompts = sorted({s.key.prompt for s in members}, key=lambda p: order_key(Axis.prompt, p))
-        quants = sorted({s.key.quant for s in members}, key=lambda q: order_key(Axis.quant, q))
-        rows = tuple(
-            (Entry(label), *(entry(found) for found in line))
-            for quant in quants
-            for label, line in _lines(quant, prompts, members)
-        )
-        name = names[title] if several else members[0].key.model
-        tables.append((name, Table(caption, ("Preset", *prompts), rows)))
-    return tuple(tables)
+    wanted = [
+        one
+        for one in report.summaries
+        if one.policy == policy and one.family is None and one.key.fault != "none"
+    ]
+    settings = group(wanted, ("quant", "prompt"), of=lambda one: one.scope)
+    several = len({_without_model(one.members[0].key) for one in settings}) > 1
+    several |= any(one.label for one in settings)
+    titles = [_title(one) for one in settings]
+    names = shortened(titles)
+    return tuple(
+        (names[title] if several else one.members[0].key.model, _grid(one.members, entry, caption))
+        for one, title in zip(settings, titles, strict=True)
+    )
 
 
-def _lines(
-    quant: str, prompts: list[str], members: list[CellSummary]
-) -> Iterable[tuple[str, list[CellSummary | None]]]:
-    """The row of a preset; where cells share all names (two files of one preset), one row after another."""
-    columns = [[s for s in members if (s.key.quant, s.key.prompt) == (quant, prompt)] for prompt in prompts]
-    for at in range(max(map(len, columns))):
-        yield (
-            quant if at == 0 else f"{quant} ({at + 1})",
-            [column[at] if at < len(column) else None for column in columns],
-        )
+def _title(one: Group[CellSummary]) -> str:
+    """Model and setting; the label says what the context does not."""
+    key = one.members[0].key
+    more = [part for part in one.label.split(", ") if part and part not in key.context.split(", ")]
+    return " · ".join(part for part in (setting(key), ", ".join(more)) if part)
+
+
+def _grid(
+    members: Sequence[CellSummary], entry: Callable[[CellSummary | None], Entry], caption: str
+) -> Table:
+    """A row per preset and a column per prompt, two files or texts of one name told apart."""
+    quants, prompts = variant_names(members, "quant"), variant_names(members, "prompt")
+    cells = {(quant, prompt): one for quant, prompt, one in zip(quants, prompts, members, strict=True)}
+    bare = {quant: one.key.quant for quant, one in zip(quants, members, strict=True)}
+    rows = sorted(bare, key=lambda name: (order_key(Axis.quant, bare[name]), name))
+    columns = sorted(set(prompts), key=lambda name: (order_key(Axis.prompt, name), name))
+    return Table(
+        caption,
+        ("Preset", *columns),
+        tuple((Entry(row), *(entry(cells.get((row, column))) for column in columns)) for row in rows),
+    )
 
 
 def full_tables(report: Report, policy: str) -> tuple[tuple[str, Table], ...]:
