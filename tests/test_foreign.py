@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -374,3 +375,15 @@ def test_an_unknown_text_counts_as_policy_and_says_so() -> None:
 def test_a_huge_text_is_judged_by_its_front() -> None:
     assert classify("Error: " + "'" * 10_000_000).kind is FailureKind.policy
     assert classify("Error: Order not found" + " " * 10_000_000).kind is FailureKind.entity
+
+
+def test_trajectories_without_call_ids_pair_in_order(tmp_path: Path) -> None:
+    def asks(name: str) -> dict[str, object]:
+        return {"role": "assistant", "tool_calls": [{"function": {"name": name, "arguments": "{}"}}]}
+
+    talk = [asks("a"), {"role": "tool", "content": "Error: thing not found"}, asks("b")]
+    talk += [{"role": "tool", "content": "ok"}, {"role": "user", "content": "###STOP###"}]
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps([{"task_id": 0, "reward": 1.0, "info": {}, "traj": talk, "trial": 0}]))
+    (found,) = read_foreign(path, Options()).episodes
+    assert [(call.tool, call.failure is not None) for call in found.calls] == [("a", True), ("b", False)]

@@ -220,6 +220,19 @@ def test_a_file_without_date_may_be_of_either_release(edited: Edit) -> None:
     assert any("may be censored" in text for text in run.warnings)
 
 
+def test_fields_tell_the_release_before_dates_do(edited: Edit) -> None:
+    def change(data: Data) -> None:
+        data["timestamp"] = "2026-05-24T23:43:03"
+        for simulation in data["simulations"]:
+            simulation.pop("mode", None)
+            simulation["start_time"] = "2026-05-24T23:43:03"
+
+    run = read_foreign(edited(change))
+    assert run.info.release is Release.before
+    assert "yet the run began on 2026-05-24" in run.info.release_reason
+    assert any("censored" in text for text in run.warnings)
+
+
 def test_survivors_are_told_of(edited: Edit) -> None:
     def change(data: Data) -> None:
         call, result = messages(data)[2]["tool_calls"][0], messages(data)[3]

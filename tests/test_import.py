@@ -264,23 +264,33 @@ def test_direct_contrast_equals_the_report(files: tuple[Path, Path], reading: Re
 def test_amplification_names_counts_and_rates(files: tuple[Path, Path]) -> None:
     found = {one.event: one for one in compared(files).amplifications}
     entity = found["entity"]
-    # A: 2 of 11 calls of the agent; B: 5 of 15.
-    assert (entity.reference_count, entity.reference_calls) == (2, 11)
-    assert (entity.other_count, entity.other_calls) == (5, 15)
-    assert entity.count_ratio.value == pytest.approx(5 / 2)
-    assert entity.rate_ratio.value == pytest.approx((5 / 15) / (2 / 11))
+    # Five simulations are scored by both. A: 2 of 8 calls of the agent; B: 4 of 11.
+    assert (entity.reference_count, entity.reference_calls) == (2, 8)
+    assert (entity.other_count, entity.other_calls) == (4, 11)
+    assert entity.count_ratio.value == pytest.approx(4 / 2)
+    assert entity.rate_ratio.value == pytest.approx((4 / 11) / (2 / 8))
     assert found["policy"].verdict == "new channel"
-    assert found["tool_name"].count_ratio.value == pytest.approx(0)
+    # A's one invented name is in a simulation that B does not score.
+    assert found["tool_name"].verdict == "neither"
     assert found["format"].verdict == "neither"
+
+
+def test_more_trials_of_the_same_behaviour_amplify_nothing(tmp_path: Path) -> None:
+    trial = Simulated(True, ("entity",))
+    four = write_tau2(tmp_path / "four.json", ((trial,) * 4,) * 8)
+    two = write_tau2(tmp_path / "two.json", ((trial,) * 2,) * 8)
+    entity = {one.event: one for one in compared((four, two)).amplifications}["entity"]
+    assert (entity.reference_count, entity.other_count) == (16, 16)
+    assert entity.count_ratio.value == pytest.approx(1)
 
 
 def test_novelty_counts_new_signatures(files: tuple[Path, Path]) -> None:
     everything, names = compared(files).novelty
-    # entity, arguments and tool_name in A; entity, arguments and policy in B.
-    assert (everything.reference_events, everything.other_events) == (4, 7)
+    # Over the shared simulations: entity and arguments in A; entity, arguments and policy in B.
+    assert (everything.reference_events, everything.other_events) == (3, 6)
     assert everything.novel_occurrences == 1
-    assert everything.novel_share.value == pytest.approx(1 / 6)
-    # Each of A's three signatures stands in one task alone.
+    assert everything.novel_share.value == pytest.approx(1 / 5)
+    # Each of A's two signatures stands in one task alone.
     assert everything.expected_share == 1.0
     assert (names.channel, names.other_events) == ("tool_name", 0)
 
@@ -323,8 +333,9 @@ def test_contrast_on_the_terminal(files: tuple[Path, Path], capsys: pytest.Captu
     assert (
         "Count ratio: events, whatever the number of calls. Rate ratio: events per call of the agent." in out
     )
+    assert "Amplification B / A, over the 5 simulations that both score (of 7 and 8)." in out
     assert "S(K), at most K failing calls (both sides)" in out
-    assert "novelty, failing calls: 1 of 6 signatures of B (once per episode) are not among A's" in out
+    assert "novelty, failing calls: 1 of 5 signatures of B (once per episode) are not among A's" in out
 
 
 def test_a_log_without_scored_simulations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from qfr.analysis.diagnostics.budget import budget_table
 from qfr.analysis.diagnostics.budget_gap import BudgetGap, budget_gap
 from qfr.analysis.diagnostics.channels import Amplification, amplifications
 from qfr.analysis.diagnostics.length import LengthChange, length_changes
-from qfr.analysis.diagnostics.log import Log, make_log
+from qfr.analysis.diagnostics.log import Log, make_log, shared
 from qfr.analysis.diagnostics.novelty import Novelty, novelty
 from qfr.analysis.diagnostics.recovery import Recovery, recovery
 from qfr.analysis.frames import score_column
@@ -63,8 +63,10 @@ class Comparison:
     # Success of the first minus success of the second, paired by task.
     differences: tuple[str, ...]
     # What else differs between the logs.
+    episodes: int
+    # Simulations (task, trial) that both logs score: those of the amplifications and the novelty.
     amplifications: tuple[Amplification, ...]
-    # The second against the first.
+    # The second against the first, over the simulations (task, trial) that both logs score.
     novelty: tuple[Novelty, ...]
     # All channels, then invented tool names alone.
     gaps: tuple[Gap, ...]
@@ -170,14 +172,16 @@ def _compared(first: _Read, second: _Read, contrast: Contrast, options: Options)
         ]
         curve = budget_gap(tables[0], tables[1], Target.matched, rng=rng(whose), level=options.level)
         gaps.append(Gap(whose, curve))
+    ours, theirs = shared(first.log, second.log)
     return Comparison(
         first=first.side,
         second=second.side,
         contrast=contrast,
         differences=listed_differences([first.side.run, second.side.run]),
-        amplifications=amplifications(first.log, second.log, rng=rng("amplification")),
+        episodes=ours.n_episodes,
+        amplifications=amplifications(ours, theirs, rng=rng("amplification")),
         novelty=tuple(
-            novelty(first.log, second.log, rng=rng(f"novelty {channel}"), channel=channel)
+            novelty(ours, theirs, rng=rng(f"novelty {channel}"), channel=channel)
             for channel in (None, Channel.tool_name)
         ),
         gaps=tuple(gaps),

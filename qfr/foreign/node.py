@@ -102,6 +102,10 @@ class Node:
             return str(self.value)
         return self.text()
 
+    def name_or(self, default: str) -> str:
+        """Return an id, or the default for null."""
+        return default if self.missing else self.name()
+
     def flag_or(self, default: bool) -> bool:
         """Return a boolean, or the default for null."""
         if self.missing:

@@ -57,11 +57,14 @@ def find_release(
         return Dating(Release.before, f"the run began on {first}, the change is of {FIXED}", survivors)
     if survivors:
         return Dating(Release.since, f"{survivors} scored simulations hold an invented tool name", survivors)
+    if not has_modes and episodes:
+        why = "no simulation has the field 'mode', which 1.0.0 added"
+        if first is not None:
+            why += f"; yet the run began on {first}, after the change of {FIXED}: --release settles it"
+        return Dating(Release.before, why, 0)
     if first is not None:
         why = f"the run began on {first}, after the change of {FIXED}, unless an older release was installed"
         return Dating(Release.since, why, 0)
-    if not has_modes:
-        return Dating(Release.before, "no simulation has the field 'mode', which 1.0.0 added", 0)
     return Dating(Release.unknown, "the file has no date", 0)
 
 

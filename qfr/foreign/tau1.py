@@ -149,7 +149,7 @@ def _message(index: int, node: Node) -> Message:
         )
     text = content(node.get("content"))
     if role == "tool":
-        answer = Result(node.need("tool_call_id").name(), Requestor.agent, text, None)
+        answer = Result(node.get("tool_call_id").name_or(""), Requestor.agent, text, None)
         return Message(index, node.where, None, results=(answer,))
     if role == "system":
         return Message(index, node.where, None, text)
@@ -160,7 +160,7 @@ def _message(index: int, node: Node) -> Message:
 def _asked(node: Node) -> Asked:
     function = node.need("function")
     return Asked(
-        id=node.need("id").name(),
+        id=node.get("id").name_or(""),
         requestor=Requestor.agent,
         tool=function.need("name").text(),
         arguments=_arguments(function.get("arguments")),

@@ -192,7 +192,7 @@ def _simulation(node: Node, seen: _Seen) -> Simulation:
     return Simulation(
         task=task,
         trial=None if node.get("trial").missing else node.get("trial").count(),
-        id="" if node.get("id").missing else node.get("id").name(),
+        id=node.get("id").name_or(""),
         where=node.where,
         reason=reason,
         ending=ENDINGS[reason],

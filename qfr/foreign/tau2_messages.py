@@ -97,7 +97,7 @@ def _asked(node: Node, writer: Requestor) -> Asked:
     if not given.missing and not isinstance(given.value, dict):
         raise given.wrong("the arguments of a call must be an object", "is this a tau2-bench file?")
     return Asked(
-        id=_id(node.get("id")),
+        id=node.get("id").name_or(""),
         requestor=_requestor(node.get("requestor"), writer),
         tool=node.need("name").text(),
         arguments=arguments(given),
@@ -107,15 +107,11 @@ def _asked(node: Node, writer: Requestor) -> Asked:
 def _result(node: Node) -> Result:
     flag = node.get("error")
     return Result(
-        id=_id(node.get("id")),
+        id=node.get("id").name_or(""),
         requestor=_requestor(node.get("requestor"), Requestor.agent),
         text=content(node.get("content")),
         error=None if flag.missing else flag.flag_or(False),
     )
-
-
-def _id(node: Node) -> str:
-    return "" if node.missing else node.name()
 
 
 def _requestor(node: Node, default: Requestor) -> Requestor:

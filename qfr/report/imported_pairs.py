@@ -72,10 +72,12 @@ def _success(c: Contrast) -> Iterable[str]:
 
 
 def _amplified(found: Comparison) -> Table:
-    n = " and ".join(str(len(side.run.episodes)) for side in (found.first, found.second))
+    scored = " and ".join(str(len(side.run.episodes)) for side in (found.first, found.second))
+    unsure = any(not e.reliable for one in found.amplifications for e in (one.count_ratio, one.rate_ratio))
     table = grid(
-        f"Amplification B / A, over {n} simulations. Count ratio: events, whatever the number of calls. "
-        "Rate ratio: events per call of the agent.",
+        f"Amplification B / A, over the {found.episodes} simulations that both score (of {scored}). "
+        "Count ratio: events, whatever the number of calls. Rate ratio: events per call of the agent."
+        + (" ~: the interval is not reliable." if unsure else ""),
         "event", "A", "B", "per call A", "per call B", "count ratio", "rate ratio", "difference, points",
         text=("event",),
     )  # fmt: skip
