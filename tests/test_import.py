@@ -359,7 +359,7 @@ def test_a_log_without_scored_simulations(tmp_path: Path, capsys: pytest.Capture
         (["good.json", "damaged.json"], "damaged.json"),
         (["unknown.json"], "no results of tau2-bench"),
         (["good.json", "good.json"], "the same log is given twice"),
-        (["good.json", "--quant", "AWQ"], "no number of bits"),
+        (["good.json", "--quant", "MINE"], "no number of bits"),
         (["good.json", "--quant", "FP8", "--quant", "FP4"], "given 2 times for 1 files"),
         (["good.json", "--model", ""], "is no name"),
         (["good.json", "--model", "a\nb"], "is no name"),
