@@ -195,7 +195,8 @@ def _cost(report: Report, one: Ranked) -> tuple[float | None, list[float]]:
 
 
 def _range(speeds: list[float]) -> str:
-    return f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}" if len(speeds) > 1 else ""
+    ends = [f"{speed:,.0f}" for speed in (speeds[:1] + speeds[-1:])]
+    return " to ".join(ends) if len(set(ends)) > 1 else ""
 
 
 def _megabytes(size: float | None) -> str:

@@ -17,9 +17,12 @@ from qfr.records import Policy
 from qfr.report.build import Report
 from qfr.report.layout import PANELS, TITLES, Group, Pair, careful, cell_name, groups, signed
 from qfr.report.outcomes import ENDINGS
+from qfr.scope import NAMES, scope_of, varying
 
 #: Imported logs whose success the overview tells; the tables hold all.
 _MOST_LOGS = 12
+# Values of a varying key that are told.
+_MOST_VALUES = 4
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ def overview(report: Report) -> tuple[str, ...]:
         lines.append(f"Fault episodes: {told}.")
     if told := _detectable(report):
         lines.append(told)
+    if told := _varies(report):
+        lines.append(told)
     if report.options.inferred:
         lines.append(
             f"No two finished cells differ in the preset alone, so {report.options.vary} is contrasted "
@@ -152,6 +157,19 @@ def _told(row: str, contrast: Contrast) -> str:
     if contrast.points is None:
         return f"{name}{contrast.reason}"
     return f"{name}{signed(contrast.points)} {careful(contrast)}"
+
+
+def _varies(report: Report) -> str:
+    """What differs between the settings of a store, key by key; nothing where names say it all."""
+    faulted = [one for one in report.facts if one.fault != "none"]
+    found = varying(scope_of(one) for one in faulted or report.facts)
+    if all(key in NAMES.values() for key, _ in found):
+        return ""
+    shown = [
+        f"{key} ({', '.join(values[:_MOST_VALUES])}{' …' * (len(values) > _MOST_VALUES)})"
+        for key, values in found
+    ]
+    return f"What varies here: {'; '.join(shown)}."
 
 
 def _detectable(report: Report) -> str:
