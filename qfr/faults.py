@@ -116,6 +116,20 @@ class Fault:
         return self.reach in (Reach.site, Reach.tool)
 
 
+# Fields of a score that some kinds count, in words.
+COUNTED: Mapping[str, str] = {
+    "reported": "reported",
+    "reported_after": "reported after enough calls",
+    "invented": "invented an answer",
+    "requeried": "asked again",
+    "right_answer": "right answer",
+    "blind_trust": "believed it",
+    "stale_answer": "stale answer",
+    "wasted_calls": "wasted calls",
+    "duplicate_writes": "duplicate writes",
+}
+USUAL = FaultKind.et
+# The kind that names leave out and that is taken where one has to be chosen.
 _TEXT = ("code", "message")
 
 FAULTS: Mapping[FaultKind, Fault] = {

@@ -68,8 +68,10 @@ def test_recovery_by_hand() -> None:
     }
     same = recovered(log, "entity")
     assert (same.errors, same.recovered, same.within[0].share.value) == (5, 3, one.within[0].share.value)
-    none = recovered(log, "injected_et")
+    none = recovered(log, "tool_name")
     assert (none.errors, none.turns.value) == (0, None)
+    sources = {one.source for one in recovery(log, rng=default_rng(0), windows=(1,), options=FEW)}
+    assert not any(source.startswith("injected") for source in sources), "only kinds that were run"
 
 
 def test_the_turn_after_an_error_is_named() -> None:

@@ -177,13 +177,13 @@ def test_the_ladder_counts_episodes_of_each_presets_own_tasks() -> None:
     ladder = next(one for one in report.ladders if one.policy == "tolerant")
     assert [rung.quant for rung in ladder.rungs] == ["Q8_0", "Q6_K", "Q4_K_M"]
     table = ladder_table(ladder)
-    assert [entry.text for entry in table.rows[0]] == ["Q8_0", "20/20", "50/50", "not run", "50/50", "0"]
+    assert [entry.text for entry in table.rows[0]] == ["Q8_0", "20/20", "50/50", "50/50", "0"]
     assert [entry.text for entry in table.rows[2]][:3] == ["Q4_K_M", "5/20", "5/15"]
     assert table.rows[2][1].doubtful
     figure = ladder_figure(ladder)
     assert [series.name for series in figure.charts[0].series if series.marks] == [
         "temporary failure (et)",
-        "dead tool reported (ep)",
+        "dead tool, reported (ep)",
     ]
     assert "Ladder" in render_page(report)
 

@@ -10,11 +10,13 @@ from qfr.analysis.cells import CellSummary
 from qfr.analysis.levels import Axis, bits, order_key
 from qfr.analysis.process import Process
 from qfr.analysis.targets import CellKey
-from qfr.records import FaultKind
+from qfr.faults import FAULTS, FaultKind
 from qfr.stats.intervals import Interval
 
 #: The kinds of fault, in the paper's order of columns.
-FAULTS = (FaultKind.et, FaultKind.it, FaultKind.ep)
+# Kinds of fault in the order of a ladder's columns.
+KINDS = tuple(kind for kind in FAULTS if kind is not FaultKind.none)
+_INVENTED = {kind for kind, fault in FAULTS.items() if "invented" in fault.columns}
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def ladders(summaries: Iterable[CellSummary], processes: Iterable[Process]) -> t
     invented = {
         (one.key, answers.policy): answers.invented
         for one in processes
-        if one.key.fault == FaultKind.ep
+        if one.key.fault in _INVENTED
         for answers in one.answers
     }
     ladder = []
@@ -84,7 +86,7 @@ def ladders(summaries: Iterable[CellSummary], processes: Iterable[Process]) -> t
 
 def _rung(quant: str, cells: dict[str, CellSummary], invented: dict[tuple[CellKey, str], int]) -> Rung:
     first = next(iter(cells.values()))
-    dead = cells.get(FaultKind.ep)
+    dead = next((cells[kind] for kind in cells if kind in _INVENTED), None)
     return Rung(
         quant=quant,
         certified=first.n_certified,
@@ -92,7 +94,7 @@ def _rung(quant: str, cells: dict[str, CellSummary], invented: dict[tuple[CellKe
         few=first.few,
         steps=tuple(
             Step(kind.value, one.episode_rate, one.successes, one.episodes)
-            for kind in FAULTS
+            for kind in KINDS
             if (one := cells.get(kind)) is not None
         ),
         invented=None if dead is None else invented.get((dead.key, dead.policy)),

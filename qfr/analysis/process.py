@@ -8,7 +8,8 @@ import pandas as pd
 
 from qfr.analysis.frames import Cell, cell_key, score_column
 from qfr.analysis.targets import CellKey
-from qfr.records import Channel, Ending, FaultKind, Policy
+from qfr.faults import FAULTS, FaultKind
+from qfr.records import Channel, Ending, Policy
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Answers:
     requeried: int
     # IT: the displaced lookup was asked again.
     right_answers: int
+    counted: tuple[Count, ...]
+    # What the kind of fault is counted by (`Fault.columns`): sums over the episodes.
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def process(cell: Cell, context: str = "") -> Process:
             Count(str(channel), int(frame[f"errors_{channel.value}"].sum())) for channel in Channel
         ),
         faults=() if cell.facts.fault == FaultKind.none else _faults(frame),
-        answers=tuple(_answers(frame, policy) for policy in Policy),
+        answers=tuple(_answers(frame, policy, FaultKind(cell.facts.fault)) for policy in Policy),
         tokens_generated=int(frame["tokens_out"].sum()),
         control_texts=int(frame["control_text"].sum()),
     )
@@ -93,7 +96,7 @@ def _faults(frame: pd.DataFrame) -> tuple[Count, ...]:
     )
 
 
-def _answers(frame: pd.DataFrame, policy: Policy) -> Answers:
+def _answers(frame: pd.DataFrame, policy: Policy, kind: FaultKind) -> Answers:
     def column(field: str) -> pd.Series[bool]:
         return frame[score_column(policy, field)].astype(bool)
 
@@ -107,4 +110,10 @@ def _answers(frame: pd.DataFrame, policy: Policy) -> Answers:
         invented=int(column("invented").sum()),
         requeried=int(column("requeried").sum()),
         right_answers=int(column("right_answer").sum()),
+        counted=tuple(Count(name, _sum(frame, policy, name)) for name in FAULTS[kind].columns),
     )
+
+
+def _sum(frame: pd.DataFrame, policy: Policy, field: str) -> int:
+    name = score_column(policy, field)
+    return int(frame[name].sum()) if name in frame else 0

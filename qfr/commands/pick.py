@@ -31,8 +31,8 @@ from qfr.analysis.targets import Target
 from qfr.commands.common import add_store
 from qfr.commands.sides import add_axes, add_decision, read, require_levels
 from qfr.errors import ConfigError, LogError, TrackingError, did_you_mean
+from qfr.faults import USUAL, FaultKind
 from qfr.front.show import console
-from qfr.records import FaultKind
 from qfr.tracking.artifacts import read_artifact
 from qfr.tracking.cells import LoggedCell
 from qfr.tracking.store import Store
@@ -100,8 +100,8 @@ def settled(cells: Iterable[LoggedCell], arguments: argparse.Namespace) -> tuple
             continue
         if name == "suite":
             chosen = max(kept, key=lambda cell: (_tasks(cell), cell.facts.suite)).facts.suite
-        elif name == "fault" and FaultKind.et in levels:
-            chosen = FaultKind.et
+        elif name == "fault" and USUAL in levels:
+            chosen = USUAL
         else:
             raise ConfigError(f"several values of {name}: {', '.join(map(str, levels))}", hint=_how(name))
         kept = [cell for cell in kept if getattr(cell.facts, name) == chosen]

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from qfr.canonical import Json, canonical, quote, read_json
 from qfr.errors import QfrError
-from qfr.faults import FaultKind
+from qfr.faults import Where
 from qfr.protocol import read_turn
 from qfr.records import Kind, Role
 from qfr.world.authoring import arguments_of
@@ -29,7 +29,7 @@ from qfr.world.base import (
     Task,
     World,
     gold_text,
-    sites,
+    sites_where,
     suite_json,
     talks,
     task_tools,
@@ -45,8 +45,12 @@ _HOSTILE: Mapping[Kind, tuple[Json, ...]] = {
     Kind.strings: ([], ["no such thing", ""]),
     Kind.any: (None, {"a": [Decimal(1)]}, "no such thing"),
 }
-_SHOWN = (FaultKind.et, FaultKind.it, FaultKind.la)
-# Kinds whose sites stand for the three rules.
+_SHOWN = {
+    Where.dependent: "calls that depend on others",
+    Where.used: "lookups used later",
+    Where.writes: "writes",
+}
+# The rules by which sites are chosen, in words.
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,10 @@ def check_world(name: str, suite: Suite) -> Checked:
     trial.texts()
     for task in world.tasks:
         trial.task(task)
-    counts = (f"{sum(len(sites(task, kind)) for task in world.tasks)} {kind}" for kind in _SHOWN)
+    counts = (
+        f"{sum(len(sites_where(task, where)) for task in world.tasks)} {words}"
+        for where, words in _SHOWN.items()
+    )
     calls = sum(len(task.gold_calls) for task in world.tasks)
     return Checked(
         tuple(trial.found.values()),
@@ -237,7 +244,7 @@ class _Trial:
 
     def _displaced(self, task: Task) -> None:
         """Every site of displaced data has another record."""
-        for site in sites(task, FaultKind.it):
+        for site in sites_where(task, Where.used):
             where = f"task {task.id}"
             other = self.safely(partial(self._world.displaced, task, site), where)
             asked = arguments_of(site.arguments)

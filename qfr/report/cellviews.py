@@ -9,6 +9,7 @@ from qfr.analysis.levels import Axis, order_key
 from qfr.analysis.process import Process
 from qfr.analysis.targets import CellKey, Target
 from qfr.facts import CellFacts
+from qfr.faults import COUNTED
 from qfr.report.build import Report
 from qfr.report.layout import cell_name, shortened
 from qfr.report.outcomes import ENDINGS
@@ -112,26 +113,29 @@ def process_table(processes: Iterable[Process], faulted: bool) -> Table:
     return Table(caption, ("Cell", *kept), rows)
 
 
-def permanent_table(processes: Iterable[Process]) -> Table | None:
-    """Reports and inventions under a permanent fault; None where none was run."""
+def counted_table(processes: Iterable[Process]) -> Table | None:
+    """What the kinds of fault are counted by besides success; None where they are counted by nothing."""
     rows = [
-        (
-            Entry(cell_name(one.key)),
-            Entry(a.policy),
-            Entry(str(one.episodes)),
-            Entry(str(a.reported)),
-            Entry(str(a.reported_after)),
-            Entry(str(a.invented)),
-        )
-        for one in processes
-        if one.key.fault == "ep"
-        for a in one.answers
+        (one, a, {count.name: count.count for count in a.counted}) for one in processes for a in one.answers
     ]
-    if not rows:
+    names = [name for name in COUNTED if any(name in counts for *_, counts in rows)]
+    if not names:
         return None
-    head = ("Cell", "Policy", "Episodes", "reported", "reported after enough calls", "invented an answer")
     return Table(
-        "Permanent faults: only a report after enough calls of the dead tool counts.", head, tuple(rows), 2
+        "What each kind of fault is counted by, besides success. Under a fault without end only a report "
+        "after enough calls of the tool counts.",
+        ("Cell", "Policy", "Episodes", *(COUNTED[name] for name in names)),
+        tuple(
+            (
+                Entry(cell_name(one.key)),
+                Entry(answers.policy),
+                Entry(str(one.episodes)),
+                *(Entry(str(counts.get(name, "–"))) for name in names),
+            )
+            for one, answers, counts in rows
+            if counts
+        ),
+        2,
     )
 
 

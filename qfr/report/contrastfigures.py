@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 from qfr.analysis.cells import CellSummary
-from qfr.analysis.ladder import FAULTS, Ladder
+from qfr.analysis.ladder import KINDS, Ladder
 from qfr.analysis.levels import Axis, order_key
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
+from qfr.faults import FAULTS, FaultKind
 from qfr.report.build import Report
 from qfr.report.cellviews import setting
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
@@ -153,7 +154,7 @@ def ladder_figure(ladder: Ladder) -> Figure:
     """Rates by preset, one line per kind of fault (Hu 2026, figure 3)."""
     quants = tuple(rung.quant for rung in ladder.rungs)
     series = []
-    for at, kind in enumerate(FAULTS):
+    for at, kind in enumerate(KINDS):
         marks = []
         for rung in ladder.rungs:
             step = next((one for one in rung.steps if one.fault == kind), None)
@@ -162,7 +163,7 @@ def ladder_figure(ladder: Ladder) -> Figure:
             low, high = (None if end is None else 100 * end for end in (step.rate.low, step.rate.high))
             told = f"{rung.quant} {kind}: {step.successes} of {step.episodes} episodes"
             marks.append(Mark(rung.quant, 100 * step.rate.value, low, high, rung.few, told))
-        series.append(Series(_FAULT_WORDS[kind], at, tuple(marks)))
+        series.append(Series(_words(kind), at, tuple(marks)))
     chart = Chart("", Kind.columns, quants, tuple(series), "% of fault episodes", span=(-3.0, 103.0))
     return Figure(
         f"{ladder.key.model} under {ladder.key.prompt}: the ladder, {ladder.policy} scoring",
@@ -171,11 +172,11 @@ def ladder_figure(ladder: Ladder) -> Figure:
         "episodes, which are not independent within a task. n stands in the table. Hollow: fewer than eight "
         "certified tasks.",
         (chart,),
-        tuple((at, _FAULT_WORDS[kind]) for at, kind in enumerate(FAULTS) if series[at].marks),
+        tuple((at, _words(kind)) for at, kind in enumerate(KINDS) if series[at].marks),
         wide=True,
     )
 
 
-_FAULT_WORDS = dict(
-    zip(FAULTS, ("temporary failure (et)", "displaced data (it)", "dead tool reported (ep)"), strict=True)
-)
+def _words(kind: FaultKind) -> str:
+    title = FAULTS[kind].title
+    return f"{title[0].lower()}{title[1:]} ({kind})"

@@ -6,29 +6,26 @@ from collections.abc import Iterable
 
 from qfr.analysis.family import Family, Together
 from qfr.analysis.interactions import Interaction
-from qfr.analysis.ladder import FAULTS, Ladder
+from qfr.analysis.ladder import KINDS, Ladder
 from qfr.analysis.named_groups import Grouped
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
-from qfr.records import FaultKind
+from qfr.faults import FAULTS, USUAL
 from qfr.report.layout import TITLES, interval, p_value, signed
 from qfr.report.views import Entry, Table
 from qfr.stats.intervals import Estimate
 
-_HEADS = {
-    FaultKind.et: "Temporary failure (et)",
-    FaultKind.it: "Displaced data (it)",
-    FaultKind.ep: "Dead tool, reported (ep)",
-}
-
 
 def ladder_table(ladder: Ladder) -> Table:
-    """CLEAN, ET, IT, EP and invented answers (Hu 2026, table 3)."""
+    """Clean pass, each kind of fault, and invented answers (Hu 2026, table 3)."""
     rows = []
+    kinds = [
+        kind for kind in KINDS if any(step.fault == kind for rung in ladder.rungs for step in rung.steps)
+    ]
     for rung in ladder.rungs:
         steps = {step.fault: step for step in rung.steps}
         cells = []
-        for kind in FAULTS:
+        for kind in kinds:
             step = steps.get(kind)
             if step is None:
                 cells.append(Entry("not run", "", True))
@@ -54,7 +51,7 @@ def ladder_table(ladder: Ladder) -> Table:
         "Each preset on its own certified tasks: certified tasks of all, successful of delivered fault "
         "episodes with "
         "the Wilson 95 % interval, and answers invented although the dead tool made them unknowable.",
-        ("Preset", "Clean", *(_HEADS[kind] for kind in FAULTS), "Invented"),
+        ("Preset", "Clean", *(f"{FAULTS[kind].title} ({kind})" for kind in kinds), "Invented"),
         tuple(rows),
     )
 
@@ -124,7 +121,7 @@ def family_table(contrasts: tuple[Contrast, ...], family: Family) -> Table:
     rows = []
     for one in family.members:
         c = contrasts[one.place]
-        names = (c.model, c.quant, c.prompt, c.fault if c.fault != FaultKind.et else None)
+        names = (c.model, c.quant, c.prompt, c.fault if c.fault != USUAL else None)
         rows.append(
             (
                 Entry(" ".join(name for name in names if name), c.policy),

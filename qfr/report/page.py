@@ -168,7 +168,7 @@ def page_of(report: Report) -> Page:
         beside=() if beside is None else tuple(figure_view(one, False) for one in beside.figures),
         clean=cellviews.process_table(report.processes, faulted=False),
         faulted=cellviews.process_table(report.processes, faulted=True),
-        permanent=cellviews.permanent_table(report.processes),
+        permanent=cellviews.counted_table(report.processes),
         dropped=cellviews.dropped_table(report),
         provenance=cellviews.provenance_tables(report.facts),
         ids=cellviews.cell_ids(report.facts),

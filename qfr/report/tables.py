@@ -16,6 +16,7 @@ from qfr.analysis.family import AdjustedContrast, families
 from qfr.analysis.process import Process
 from qfr.analysis.results import Contrast
 from qfr.facts import CellFacts
+from qfr.faults import USUAL
 from qfr.registration.standing import Standing
 from qfr.report.build import Report
 from qfr.report.columns import CELLS, CONTRASTS, PROCESS
@@ -82,7 +83,7 @@ def metrics(report: Report) -> dict[str, float]:
     for c in report.contrasts:
         if c.family is not None:
             continue
-        names = (c.model, c.quant, c.prompt, c.fault if c.fault != "et" else None)
+        names = (c.model, c.quant, c.prompt, c.fault if c.fault != USUAL else None)
         fixed = " ".join(name for name in names if name)
         name = f"{c.target}/{c.policy}/{fixed} {c.a}-{c.b}"
         if c.context:

@@ -291,14 +291,18 @@ def check_families(suite: Suite, known: tuple[str, ...], world: str) -> None:
 
 
 def sites(task: Task, kind: FaultKind) -> tuple[Site, ...]:
-    """Valid sites of a fault kind, in gold-path order.
+    """Valid sites of a fault kind, in gold-path order."""
+    return sites_where(task, FAULTS[kind].where)
+
+
+def sites_where(task: Task, where: Where) -> tuple[Site, ...]:
+    """Sites by one of the rules, in gold-path order.
 
     The rule of ET and EP (an argument comes from an earlier call) and that of IT (the result is the argument
     of a later call) give the published denominators (Hu 2026, tables 1 and 3): 2 ET/EP sites per base task,
     3 per shipping task, and 2 IT sites per task. Which lookups the paper used is not said; the rules are
     ours.
     """
-    where = FAULTS[kind].where
     used = {source for call in task.gold_calls for source in call.sources}
     chosen = [
         index

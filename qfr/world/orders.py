@@ -21,7 +21,8 @@ from numpy.random import Generator
 
 from qfr.canonical import Json, canonical, quote, read_json
 from qfr.errors import ConfigError, MachineryError, did_you_mean
-from qfr.records import FaultKind, Tool
+from qfr.faults import Where
+from qfr.records import Tool
 from qfr.world.base import (
     Found,
     Habits,
@@ -35,7 +36,7 @@ from qfr.world.base import (
     Transcript,
     Verdict,
     check_options,
-    sites,
+    sites_where,
 )
 from qfr.world.demonstrate import next_turn
 from qfr.world.tasks import FAMILIES, GRIDS, ORDERS_PER_TASK, Made, make_task, read_request
@@ -165,7 +166,7 @@ class OrdersWorld:
             solved = self.solve(task, self._lookup(task, None, None))
             if solved != task.answer:
                 raise MachineryError(f"{task.id}: generator says {task.answer}, solver says {solved}")
-            for site in sites(task, FaultKind.it):
+            for site in sites_where(task, Where.used):
                 self.displaced(task, site)
 
 

@@ -28,7 +28,8 @@ from qfr.analysis.diagnostics.keys import flags, integers, require
 from qfr.analysis.frames import score_column
 from qfr.analysis.targets import Target
 from qfr.errors import TableError
-from qfr.records import FaultKind, Policy
+from qfr.faults import FAULTS
+from qfr.records import Policy
 from qfr.stats import bootstrap
 from qfr.stats.intervals import Estimate, Options
 from qfr.stats.lattice import BoolArray, IntArray, Lattice
@@ -211,8 +212,9 @@ def _within(frame: pd.DataFrame, policy: Policy, rule: Rule, budgets: tuple[int,
     """Whether each episode succeeds within each budget, shape (n_budgets, n_episodes)."""
     failed = frame["errors"].to_numpy(dtype=np.int64)
     if rule.injected:
-        # Displaced data (IT) is an answer, not a failed call.
-        explicit = frame["fault"].isin([str(FaultKind.et), str(FaultKind.ep)]).to_numpy(dtype=np.bool_)
+        # Displaced data are an answer, not a failed call.
+        shown = [str(kind) for kind, fault in FAULTS.items() if fault.explicit]
+        explicit = frame["fault"].isin(shown).to_numpy(dtype=np.bool_)
         failed = failed + np.where(explicit, integers(frame["dead_calls"], 0), 0)
     allowed = np.array(budgets, dtype=np.int64) - (rule.counting is Counting.stop_at)
     good = flags(frame[score_column(policy, "success")])

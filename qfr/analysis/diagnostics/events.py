@@ -14,6 +14,7 @@ ours:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,7 +23,8 @@ import pandas as pd
 
 from qfr.analysis.diagnostics.keys import flags, integers, require
 from qfr.analysis.diagnostics.log import Log
-from qfr.records import Channel, Ending, FaultKind
+from qfr.faults import FAULTS, Fault, Reply
+from qfr.records import Channel, Ending
 from qfr.stats.lattice import BoolArray, IntArray
 
 
@@ -92,8 +94,14 @@ def premature(log: Log, ep_min_calls: int = 2) -> BoolArray:
 
 def tool_died(log: Log) -> BoolArray:
     """Whether a permanent fault fired in the episode, shape (n_episodes,)."""
-    dead = (log.episodes["fault"] == str(FaultKind.ep)).to_numpy(dtype=np.bool_)
+    dead = _of_kinds(log, lambda fault: fault.lasting)
     return dead & (integers(log.episodes["fired"]) >= 0)
+
+
+def _of_kinds(log: Log, wanted: Callable[[Fault], bool]) -> BoolArray:
+    """Whether the episode's kind of fault is one of those wanted, shape (n_episodes,)."""
+    kinds = [str(kind) for kind, fault in FAULTS.items() if wanted(fault)]
+    return log.episodes["fault"].isin(kinds).to_numpy(dtype=np.bool_)
 
 
 def repeated(log: Log) -> BoolArray:
@@ -102,7 +110,7 @@ def repeated(log: Log) -> BoolArray:
     again = before >= 0
     require(log.episodes, ("fired",), f"episodes of {log.name}")
     fired = integers(log.episodes["fired"])[log.episode_of]
-    displaced = (log.episodes["fault"] == str(FaultKind.it)).to_numpy(dtype=np.bool_)[log.episode_of]
+    displaced = _of_kinds(log, lambda fault: fault.reply is Reply.other_record)[log.episode_of]
     turn = log.calls["turn"].to_numpy(dtype=np.int64)
     excused = log.injected[before] | (displaced & (fired >= 0) & (turn[before] <= fired) & (turn > fired))
     return again & ~excused

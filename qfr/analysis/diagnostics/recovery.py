@@ -1,7 +1,7 @@
 """What follows an error, and what it costs (Jang 2026 finds 55 % recovery at either precision).
 
 An *error* is a failed call: by the agent's own fault (per channel), or because an explicit fault was
-injected (``injected_et``, ``injected_ep``). It is *recovered within w turns* when one of the next w calls
+injected (``injected_et`` and so on). It is *recovered within w turns* when one of the next w calls
 is valid: answered with a result, and no report of failure. After an error of the agent's own a well-formed
 call that meets the injected fault is valid too. An error on the last turn has nothing after it and counts
 as not recovered.
@@ -18,7 +18,8 @@ from numpy.random import Generator
 from qfr.analysis.diagnostics.events import Behaviour
 from qfr.analysis.diagnostics.log import Log
 from qfr.analysis.diagnostics.resampled import DEFAULT, Sums, ratios
-from qfr.records import Channel, FaultKind
+from qfr.faults import FAULTS
+from qfr.records import Channel
 from qfr.stats.intervals import Estimate, Options
 from qfr.stats.lattice import BoolArray, FloatArray, IntArray
 
@@ -57,7 +58,7 @@ class Recovery:
     """What follows the errors of one source."""
 
     source: str
-    # A channel, any_error (all channels), injected_et or injected_ep.
+    # A channel, any_error (all channels), or injected_ and a kind of fault that shows an error.
     errors: int
     recovered: int
     # Ever, within the episode.
@@ -100,7 +101,7 @@ def recovery(
     valid = _next_valid(log, log.ok & ~log.reports)
     found = [(name, mask, valid_own) for name, mask in sources]
     fault = log.episodes["fault"].to_numpy(dtype=object)[log.episode_of]
-    for kind in (FaultKind.et, FaultKind.ep):
+    for kind in (kind for kind, one in FAULTS.items() if one.explicit and (fault == str(kind)).any()):
         found.append((f"injected_{kind}", log.injected & ~log.ok & (fault == str(kind)), valid))
     rows = [np.flatnonzero(mask) for _, mask, _ in found]
     tables = [_sums(log, at, ahead, spent, windows) for at, (_, _, ahead) in zip(rows, found, strict=True)]

@@ -16,7 +16,7 @@ from numpy.random import Generator
 
 from qfr.canonical import Json
 from qfr.errors import ConfigError, MachineryError, did_you_mean
-from qfr.faults import FaultKind
+from qfr.faults import Where
 from qfr.world.authoring import arguments_of
 from qfr.world.base import (
     Found,
@@ -26,7 +26,7 @@ from qfr.world.base import (
     check_families,
     check_options,
     check_version,
-    sites,
+    sites_where,
 )
 from qfr.world.ledger.tools import NAME, Drawn, Goal, LedgerWorld, Records
 
@@ -210,7 +210,7 @@ def verify(world: LedgerWorld) -> None:
         gold = [(call.tool, arguments_of(call.arguments)) for call in task.gold_calls]
         if not verdict.right or answer != task.answer or solver.calls != gold:
             raise MachineryError(f"{task.id}: solver and generator do not agree ({verdict.reason})")
-        for site in sites(task, FaultKind.it):
+        for site in sites_where(task, Where.used):
             true = world.call(task, world.start(task), site.tool, arguments_of(site.arguments))[1]
             if true == Found(world.displaced(task, site)):
                 raise MachineryError(f"{task.id}: nothing displaces {site.tool} {site.arguments}")
