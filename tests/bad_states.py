@@ -154,7 +154,7 @@ def journal_with_a_hole(place: Place) -> Command:
 
 
 def journal_of_another_schema(place: Place) -> Command:
-    return journal_of(place, lambda log: log.replace(b'"schema":1', b'"schema":2'))
+    return journal_of(place, lambda log: log.replace(b'"schema":1', b'"schema":9'))
 
 
 def torn_journal(place: Place) -> Command:
