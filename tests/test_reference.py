@@ -171,7 +171,8 @@ def test_the_tools_are_shown_as_in_the_projects_prompts() -> None:
 
 @pytest.mark.parametrize("task", SUITE.tasks, ids=lambda task: task.id)
 def test_plain_demonstrations_are_strict_and_right_under_every_transient_fault(task: Task) -> None:
-    for kind in FaultKind:
+    # The kinds that the agents were trained on.
+    for kind in (FaultKind.none, FaultKind.et, FaultKind.it, FaultKind.ep):
         for site in range(max(1, len(sites(task, kind)))):
             messages = play(PLAIN, task, kind, site, 1)
             turns = [message.text for message in messages if message.assistant]
