@@ -67,8 +67,10 @@ def changed(path: Path, at: int) -> Iterator[None]:
     """One bit of one byte flipped."""
     data = path.read_bytes()
     path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    yield
-    path.write_bytes(data)
+    try:
+        yield
+    finally:
+        path.write_bytes(data)
 
 
 def test_everything_as_frozen_passes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +168,7 @@ def test_other_code_is_a_problem_unless_it_is_allowed(name: str, monkeypatch: py
 
 @pytest.fixture
 def copy(swept: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
-    """The id and a copy of the store's database, whose runs share their artifacts."""
+    """The id and a copy of the store's database, which brings the artifacts along when it is opened."""
     monkeypatch.chdir(swept[0])
     (tmp_path / "copy").mkdir()
     with (
@@ -228,8 +230,8 @@ def test_a_missing_cell_and_a_stranger(copy: Copy) -> None:
     told = problems(verified(name, root))
     assert any(one == "scripted q8_0 P0 et: missing: never run under this registration" for one in told)
     assert any("carries the registration and is no planned cell" in one for one in told)
-    # Its artifacts are looked at all the same.
-    with changed(registered_run(name, "et")[1] / "calls.parquet", 100):
+    # Its artifacts are looked at all the same; the copy has its own.
+    with changed(root / "artifacts" / "qfr" / run_id / "artifacts" / "calls.parquet", 100):
         assert any(
             f"run {run_id}: calls.parquet was changed" in one for one in problems(verified(name, root))
         )
