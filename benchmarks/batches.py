@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.composing import compose_cell, model_file
 from qfr.config import CellConfig
-from qfr.engine.llama_api import LlamaLog
-from qfr.engine.llama_model import LoadedModel
-from qfr.engine.llama_sequences import Row, Sequences
+from qfr.engine.llama.api import LlamaLog
+from qfr.engine.llama.model import LoadedModel
+from qfr.engine.llama.sequences import Row, Sequences
 
 _PREFILLS = (8, 32, 128, 512)
 _STREAMS = (1, 2, 4, 8, 16)

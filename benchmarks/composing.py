@@ -9,12 +9,12 @@ from hydra import compose, initialize_config_dir
 
 from benchmarks.job import Cell, Job
 from qfr.config import CellConfig
-from qfr.engine.gguf import ModelFile
-from qfr.engine.resolve import resolve
-from qfr.front.checks import build_world
+from qfr.engine.files.gguf import ModelFile
+from qfr.engine.files.resolve import resolve
 from qfr.front.compose import to_cell
-from qfr.front.engines import context_need
-from qfr.front.places import conf_folder, prompt_path
+from qfr.grid.checks import build_world
+from qfr.places import conf_folder, prompt_path
+from qfr.play.engine_cache import context_need
 from qfr.prompts import load_prompt
 
 

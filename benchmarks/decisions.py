@@ -19,9 +19,9 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import gammaln, stdtrit
 
-from qfr.analysis.decision_bound import chance_below, tasks_to_show
-from qfr.analysis.decision_pick import Preset, pick
-from qfr.analysis.decisions import Rule
+from qfr.analysis.decisions.bound import chance_below, tasks_to_show
+from qfr.analysis.decisions.pick import Preset, pick
+from qfr.analysis.decisions.verdict import Rule
 from qfr.analysis.targets import CellKey, TaskTable
 from qfr.stats.bootstrap import mean
 from qfr.stats.intervals import Options

@@ -22,21 +22,21 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.composing import compose_cell, model_file
+from qfr.audit.replay import compare
 from qfr.cell import Key, certified
 from qfr.config import CellConfig, EngineConfig, Gate
-from qfr.engine import llama_model
-from qfr.engine.gguf import ModelFile
-from qfr.engine.greedy import Writing
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.llama_sequences import Row, Sequences
-from qfr.engine.llama_settings import context_parameters
-from qfr.engine.path import Asked, Segment
+from qfr.engine.files.gguf import ModelFile
+from qfr.engine.llama import model as llama_model
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.greedy import Writing
+from qfr.engine.llama.path import Asked, Segment
+from qfr.engine.llama.sequences import Row, Sequences
+from qfr.engine.llama.settings import context_parameters
 from qfr.episode import Piece, Script, Scripts, recorded
 from qfr.errors import EngineError
-from qfr.front.auditing import compare
-from qfr.front.checks import build_world
-from qfr.front.engines import context_need, rules_of
-from qfr.front.places import prompt_path
+from qfr.grid.checks import build_world
+from qfr.places import prompt_path
+from qfr.play.engine_cache import context_need, rules_of
 from qfr.prompts import load_prompt
 from qfr.records import Episode, FaultKind
 from qfr.world.base import sites

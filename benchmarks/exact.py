@@ -8,8 +8,8 @@ from benchmarks.forced import Forced
 from qfr.cell import Track, walk
 from qfr.config import EngineConfig, Gate
 from qfr.engine.base import Counters, Engine
-from qfr.engine.gguf import ModelFile
-from qfr.engine.llama import LlamaEngine
+from qfr.engine.files.gguf import ModelFile
+from qfr.engine.llama.engine import LlamaEngine
 from qfr.episode import Episodes, Rules
 from qfr.records import Episode, FaultKind
 from qfr.world.base import World, sites

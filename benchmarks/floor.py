@@ -22,10 +22,10 @@ from benchmarks.composing import compose_cell, model_file
 from benchmarks.job import Cell, Job, Measured, Outcome, outcome, read_job, write_measured
 from qfr.cell import Track, walk
 from qfr.config import EngineConfig, Gate
-from qfr.engine.gguf import ModelFile
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.llama_api import LlamaLog
-from qfr.engine.llama_model import LoadedModel
+from qfr.engine.files.gguf import ModelFile
+from qfr.engine.llama.api import LlamaLog
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.model import LoadedModel
 from qfr.episode import Episodes
 from qfr.records import Episode, FaultKind
 from qfr.world.base import World

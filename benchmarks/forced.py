@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from qfr.engine.base import Counters, Engine, EngineInfo
-from qfr.engine.path import Asked, EpisodePath, Extension, turn_node
-from qfr.engine.tokens import Tokenizer
+from qfr.engine.llama.path import Asked, EpisodePath, Extension, turn_node
+from qfr.engine.llama.tokens import Tokenizer
 from qfr.engine.tree import Tally
 from qfr.records import Generation, StopReason
 from qfr.world.demonstrate import Habits, next_turn

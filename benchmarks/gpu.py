@@ -32,13 +32,13 @@ from benchmarks.sweeping import read_sweep, share_files
 from qfr.cell import Track, walk
 from qfr.config import CellConfig, EngineConfig, Gate
 from qfr.engine.base import EngineInfo
-from qfr.engine.gguf import ModelFile, open_model
-from qfr.engine.memory import need
-from qfr.engine.opened import open_file
+from qfr.engine.files.gguf import ModelFile, open_model
+from qfr.engine.files.memory import need
+from qfr.engine.llama.opened import open_file
 from qfr.episode import Episodes, Rules
-from qfr.front.checks import build_world
-from qfr.front.engines import context_need
-from qfr.front.places import prompt_path
+from qfr.grid.checks import build_world
+from qfr.places import prompt_path
+from qfr.play.engine_cache import context_need
 from qfr.prompts import load_prompt
 from qfr.records import FaultKind
 

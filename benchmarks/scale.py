@@ -31,12 +31,12 @@ from qfr.facts import CellFacts
 from qfr.records import Episode, FaultKind
 from qfr.report.build import build_report
 from qfr.report.export import write_report
-from qfr.tracking.cells import LoggedCell
 from qfr.tracking.environment import settle
-from qfr.tracking.reader import read_cells
-from qfr.tracking.search import finished_designs
+from qfr.tracking.reading.cells import LoggedCell
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import finished_designs
 from qfr.tracking.store import Store, open_store
-from qfr.tracking.writer import FinishedCell, finish_cell, start_cell
+from qfr.tracking.writing.writer import FinishedCell, finish_cell, start_cell
 from tests.builders import build_cell_episodes, make_facts, make_suite, make_work
 
 _TEMPLATES = 8

@@ -21,7 +21,7 @@ from qfr.cell import Track, walk
 from qfr.config import ExecutorKind, Gate
 from qfr.engine.scripted import ScriptedEngine, _tokens
 from qfr.episode import Episodes, Rules
-from qfr.front.places import data_folder
+from qfr.places import data_folder
 from qfr.records import Episode, FaultKind
 from qfr.world import orders
 from qfr.world.demonstrate import Habits, next_turn

@@ -17,20 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.composing import compose_cell, model_file
+from qfr.audit.replay import compare
 from qfr.cell import Track, key_of, walk, walk_together
 from qfr.config import CellConfig, EngineConfig, Gate
 from qfr.engine.base import Counters
-from qfr.engine.gguf import ModelFile
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.llama_sequences import Sequences
-from qfr.engine.llama_streams import LlamaStreams
-from qfr.engine.opened import open_file
-from qfr.engine.path import EpisodePath
+from qfr.engine.files.gguf import ModelFile
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.opened import open_file
+from qfr.engine.llama.path import EpisodePath
+from qfr.engine.llama.sequences import Sequences
+from qfr.engine.llama.streams import LlamaStreams
 from qfr.episode import Episodes, Together
-from qfr.front.auditing import compare
-from qfr.front.checks import build_world
-from qfr.front.engines import context_need, rules_of
-from qfr.front.places import prompt_path
+from qfr.grid.checks import build_world
+from qfr.places import prompt_path
+from qfr.play.engine_cache import context_need, rules_of
 from qfr.prompts import load_prompt
 from qfr.records import Episode, FaultKind
 

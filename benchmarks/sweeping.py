@@ -9,8 +9,8 @@ from pathlib import Path
 from mlflow.entities import Run
 
 from benchmarks.job import Cell, Outcome, outcome
-from qfr.tracking.cells import read_finished
-from qfr.tracking.search import find_finished, search
+from qfr.tracking.reading.cells import read_finished
+from qfr.tracking.reading.search import find_finished, search
 from qfr.tracking.store import Store, open_store
 
 

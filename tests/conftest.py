@@ -18,8 +18,8 @@ settings.load_profile("qfr")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
-    from qfr.engine.gguf import ModelFile
-    from qfr.engine.llama import LlamaEngine
+    from qfr.engine.files.gguf import ModelFile
+    from qfr.engine.llama.engine import LlamaEngine
     from qfr.tracking.store import Store
     from tests.mlflow_server import MlflowServer
 
@@ -70,7 +70,7 @@ def store(make_store: Callable[..., Store]) -> Store:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModelFile]:
     """`files("chatml")`: a tiny model of `tiny_models`, or SmolLM2 by its name."""
-    from qfr.engine.gguf import open_model
+    from qfr.engine.files.gguf import open_model
     from tests.engine_builders import smollm2
     from tests.tiny_models import MODELS, write_model
 
@@ -89,7 +89,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModelFile
 @pytest.fixture
 def load(files: Callable[[str], ModelFile]) -> Iterator[Callable[..., LlamaEngine]]:
     """`load("chatml", n_ctx=1024, flash_attn=True)`: an engine, closed after the test."""
-    from qfr.engine.llama import LlamaEngine
+    from qfr.engine.llama.engine import LlamaEngine
     from tests.engine_builders import engine_config
 
     opened: list[LlamaEngine] = []

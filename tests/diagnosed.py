@@ -21,7 +21,7 @@ from qfr.records import (
     ToolCall,
     Turn,
 )
-from qfr.tracking.tables import call_table, to_frame
+from qfr.tracking.reading.tables import call_table, to_frame
 from tests.builders import make_facts
 from tests.logged import logged
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from qfr.config import EngineConfig, EngineKind, ModelConfig, QuantConfig, ServerConfig
 from qfr.engine.base import Engine
-from qfr.engine.gguf import ModelFile
-from qfr.engine.llama_api import LlamaLog
-from qfr.engine.llama_model import LoadedModel
-from qfr.engine.template import ChatTemplate
-from qfr.engine.tokens import Tokenizer
-from qfr.engine.transcript import Layout
+from qfr.engine.files.gguf import ModelFile
+from qfr.engine.llama.api import LlamaLog
+from qfr.engine.llama.model import LoadedModel
+from qfr.engine.llama.template import ChatTemplate
+from qfr.engine.llama.tokens import Tokenizer
+from qfr.engine.llama.transcript import Layout
 from qfr.records import Generation
 
 

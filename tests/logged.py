@@ -10,7 +10,7 @@ import pandas as pd
 from qfr.analysis import frames
 from qfr.facts import CellFacts
 from qfr.records import Episode, FaultKind, Policy
-from qfr.tracking.tables import episode_table, score_table, to_frame
+from qfr.tracking.reading.tables import episode_table, score_table, to_frame
 from tests.builders import Style, build_cell_episodes, make_facts, orders20
 
 PLAIN = Style()

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qfr.front.main import main
-from qfr.registration.reading import read_record
 from qfr.registration.record import Record
+from qfr.registration.record_reader import read_record
 
 ROOT = Path(__file__).resolve().parent.parent
 GRID = ("experiment=smoke", "prompt=P0")

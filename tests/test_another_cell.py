@@ -13,14 +13,15 @@ import pytest
 from tiny_models import TinyModel, write_model
 
 from qfr.cli import main as qfr
-from qfr.front import design, job
-from qfr.front.design import design_of
-from qfr.front.facts import gather, measured_ids
 from qfr.front.models import compose_cell
-from qfr.front.outcomes import Status
+from qfr.grid import design
+from qfr.grid.design import design_of
+from qfr.grid.outcomes import Status
 from qfr.journal import Journal, log_bytes
-from qfr.tracking.cells import read_episodes
-from qfr.tracking.reader import read_cells
+from qfr.play import job
+from qfr.play.run_facts import gather, measured_ids
+from qfr.tracking.reading.cells import read_episodes
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store
 
 SMALL = ("suite.families={base:2}", "suite.step_budget=2", "executor.max_tokens=4", "suite.gate=none")

@@ -13,20 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from qfr.audit.recorded_cell import recall
+from qfr.audit.replay import Finished, compare, finished_run, first_difference, rerun
 from qfr.cell import key_of
 from qfr.cli import main
 from qfr.commands.audit import choose
 from qfr.config import EngineConfig
 from qfr.errors import ConfigError, LogError
-from qfr.front import job
-from qfr.front.auditing import Finished, compare, finished_run, first_difference, rerun
-from qfr.front.engines import Shelf
 from qfr.front.models import compose_cell
-from qfr.front.recall import recall
+from qfr.play import job
+from qfr.play.engine_cache import Shelf
 from qfr.records import Ending, Episode, Turn
-from qfr.tracking.reader import read_cells
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store
-from qfr.tracking.writer import FinishedCell, finish_cell, start_cell
+from qfr.tracking.writing.writer import FinishedCell, finish_cell, start_cell
 from tests.tiny_models import TinyModel, write_model
 
 SCRIPTED = ("model=scripted", "quant=q4_k_m", "suite=orders6", "walk=[et,ep]")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from qfr.cli import main
-from qfr.front import job
 from qfr.front.models import compose_cell
-from qfr.tracking.reader import read_cells
+from qfr.play import job
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store
 
 

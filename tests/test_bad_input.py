@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from qfr.cli import main
-from qfr.front import job
+from qfr.play import job
 from tests.bad_states import (
     ONE,
     SMALL,

@@ -19,9 +19,9 @@ from benchmarks.gpu import one_sweep
 from benchmarks.gpu_table import Paper, hours
 from qfr.cell import Track, walk
 from qfr.config import ExecutorKind, Gate
-from qfr.engine.gguf import ModelFile, open_model
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.opened import open_file
+from qfr.engine.files.gguf import ModelFile, open_model
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.opened import open_file
 from qfr.episode import Rules
 from qfr.records import Ending, Episode, FaultKind
 from qfr.world import orders

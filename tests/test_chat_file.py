@@ -9,13 +9,13 @@ import pytest
 from engine_builders import engine_config, model_config, preset
 from tiny_models import CHATML, THINKS, TinyModel, write_model
 
+from qfr.audit.recorded_cell import recall
 from qfr.canonical import canonical
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.resolve import look, resolve
+from qfr.engine.files.resolve import look, resolve
+from qfr.engine.llama.engine import LlamaEngine
 from qfr.errors import ConfigError, ModelFileError
-from qfr.front.design import design_of
 from qfr.front.models import compose_cell
-from qfr.front.recall import recall
+from qfr.grid.design import design_of
 from qfr.identity import declared_source
 
 SWITCHED = CHATML + "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"

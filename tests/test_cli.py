@@ -13,7 +13,7 @@ from tiny_models import TinyModel, write_model
 
 import qfr
 from qfr.cli import COMMANDS, main
-from qfr.tracking.reader import read_cells
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store
 from tests.tracked import log_pair
 

@@ -12,12 +12,12 @@ import yaml
 
 from qfr.cli import main
 from qfr.facts import CellFacts
-from qfr.front.places import conf_folder
-from qfr.tracking.reader import read_cells
+from qfr.places import conf_folder
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store
-from qfr.tracking.sweep import PlannedCell, open_sweep
-from qfr.tracking.sweep_runs import UsedRun, settle_runs
-from qfr.tracking.writer import RunHandle, start_cell
+from qfr.tracking.writing.sweep import PlannedCell, open_sweep
+from qfr.tracking.writing.sweep_runs import UsedRun, settle_runs
+from qfr.tracking.writing.writer import RunHandle, start_cell
 from tests.builders import build_cell_episodes, make_facts, make_suite
 from tests.tracked import cell, log_cell
 
@@ -309,7 +309,7 @@ def test_power_of_an_assumed_and_of_an_observed_spread(store: Store, call: Call)
 
 
 def test_the_experiment_is_large_enough_for_five_points() -> None:
-    from qfr.analysis.decision_bound import tasks_to_show
+    from qfr.analysis.decisions.bound import tasks_to_show
 
     params = yaml.safe_load((conf_folder() / "experiment" / "pick.yaml").read_text())["hydra"]["sweeper"][
         "params"

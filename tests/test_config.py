@@ -19,10 +19,10 @@ from hydra import compose, initialize_config_dir
 from qfr.config import PRESET_BITS, SERVED_BITS, CellConfig, EngineKind, ExecutorKind, FileConfig, Gate, Mode
 from qfr.errors import ConfigError
 from qfr.faults import FAULTS, Reach
-from qfr.front.checks import build_world, check_cell
 from qfr.front.compose import to_cell
-from qfr.front.design import design_of
 from qfr.front.schema import key_types
+from qfr.grid.checks import build_world, check_cell
+from qfr.grid.design import design_of
 from qfr.identity import LATER_KEYS, design_fields, group_fields, identity_fields
 from qfr.records import FaultKind, Policy
 from qfr.shards import whole_id

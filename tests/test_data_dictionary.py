@@ -20,7 +20,7 @@ from qfr.records import FaultKind
 from qfr.report.build import build_report
 from qfr.report.columns import CELLS, CONTRASTS, PROCESS
 from qfr.report.export import write_report
-from qfr.tracking.tables import CALLS, EPISODES, SCORES, call_table, episode_table
+from qfr.tracking.reading.tables import CALLS, EPISODES, SCORES, call_table, episode_table
 from tests.builders import build_cell_episodes, make_work, orders20
 from tests.logged import logged_pair
 

@@ -25,7 +25,7 @@ from benchmarks.decisions import (
     presets,
     worst_cases,
 )
-from qfr.analysis.decision_bound import (
+from qfr.analysis.decisions.bound import (
     chance_below,
     fewest_tasks,
     lower_bound,
@@ -33,11 +33,11 @@ from qfr.analysis.decision_bound import (
     tasks_to_show,
     upper_bound,
 )
-from qfr.analysis.decision_cells import Incomparable, match, of_preset, tables_of
-from qfr.analysis.decision_files import Gate, points, tasks_told, to_junit, to_markdown
-from qfr.analysis.decision_pick import Missing, Preset, Standing, pick
-from qfr.analysis.decision_words import answer, size
-from qfr.analysis.decisions import Outcome, Rule, decide
+from qfr.analysis.decisions.cells import Incomparable, match, of_preset, tables_of
+from qfr.analysis.decisions.files import Gate, points, tasks_told, to_junit, to_markdown
+from qfr.analysis.decisions.pick import Missing, Preset, Standing, pick
+from qfr.analysis.decisions.verdict import Outcome, Rule, decide
+from qfr.analysis.decisions.words import answer, size
 from qfr.analysis.targets import CellKey, Target, TaskTable
 from qfr.records import Policy
 from qfr.scope import Scope

@@ -14,13 +14,13 @@ from engine_builders import TALK, Script, Step, engine_config, play
 from tiny_models import MODELS, TinyModel, write_model
 
 from qfr.config import EngineConfig
-from qfr.engine.gguf import ModelFile, open_model
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.llama_api import LlamaLog
-from qfr.engine.llama_model import LoadedModel
-from qfr.engine.template import ChatTemplate
-from qfr.engine.tokens import Kept, Segmented, Tokenizer
-from qfr.engine.transcript import Layout
+from qfr.engine.files.gguf import ModelFile, open_model
+from qfr.engine.llama.api import LlamaLog
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.model import LoadedModel
+from qfr.engine.llama.template import ChatTemplate
+from qfr.engine.llama.tokens import Kept, Segmented, Tokenizer
+from qfr.engine.llama.transcript import Layout
 from qfr.errors import ConfigError, EngineError, ModelFileError
 from qfr.records import StopReason
 

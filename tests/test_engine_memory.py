@@ -11,10 +11,10 @@ from engine_builders import engine_config, smollm2
 
 import qfr.reference
 from qfr.config import EngineConfig
-from qfr.engine.header import read_header
-from qfr.engine.llama_api import LlamaLog
-from qfr.engine.llama_model import LoadedModel
-from qfr.engine.memory import Need, Room, need, require_room, room_here
+from qfr.engine.files.header import read_header
+from qfr.engine.files.memory import Need, Room, need, require_room, room_here
+from qfr.engine.llama.api import LlamaLog
+from qfr.engine.llama.model import LoadedModel
 from qfr.errors import EngineError
 
 AGENT = Path(qfr.reference.__file__).parent / "models" / "ref_llama-F16.gguf"
@@ -129,9 +129,9 @@ def test_too_little_main_memory_is_refused_but_weights_may_be_dropped_again() ->
 
 
 def test_the_engine_refuses_before_it_loads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from qfr.engine import memory
-    from qfr.engine.gguf import open_model
-    from qfr.engine.llama import LlamaEngine
+    from qfr.engine.files import memory
+    from qfr.engine.files.gguf import open_model
+    from qfr.engine.llama.engine import LlamaEngine
 
     monkeypatch.setattr(memory, "room_here", lambda free, config: Room(10**6, 10**6, ()))
     with pytest.raises(EngineError, match="of main memory"):

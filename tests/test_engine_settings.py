@@ -6,8 +6,8 @@ import llama_cpp.llama_cpp as c
 import pytest
 from engine_builders import engine_config
 
-from qfr.engine import llama_settings
-from qfr.engine.llama_settings import context_parameters, model_parameters
+from qfr.engine.llama import settings as llama_settings
+from qfr.engine.llama.settings import context_parameters, model_parameters
 from qfr.errors import ConfigError
 
 

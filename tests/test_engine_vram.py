@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qfr.engine.vram import process_bytes
+from qfr.engine.files.vram import process_bytes
 
 MIB = 1 << 20
 

@@ -12,14 +12,14 @@ from engine_builders import engine_config, episodes, play
 from tiny_models import MODELS, write_model
 
 from qfr.engine.base import Exactness
-from qfr.engine.exactness import examine
-from qfr.engine.gguf import ModelFile, open_model
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.llama_model import LoadedModel
-from qfr.engine.llama_sequences import Saved, Sequences
-from qfr.engine.llama_streams import LlamaStreams
+from qfr.engine.files.gguf import ModelFile, open_model
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.exactness import examine
+from qfr.engine.llama.model import LoadedModel
+from qfr.engine.llama.sequences import Saved, Sequences
+from qfr.engine.llama.streams import LlamaStreams
 from qfr.engine.worker import WorkerEngine
-from qfr.front.exactness import FOLDER, assure, combination, told
+from qfr.play.exactness import FOLDER, assure, combination, told
 
 
 @pytest.fixture

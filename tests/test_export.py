@@ -30,14 +30,14 @@ from qfr.cli import main
 from qfr.errors import LogError, TrackingError
 from qfr.facts import CellFacts
 from qfr.journal import log_bytes
-from qfr.tracking import transfer
-from qfr.tracking.batches import log_files
-from qfr.tracking.cells import read_episodes
-from qfr.tracking.reader import read_cells
+from qfr.tracking.reading.cells import read_episodes
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store, open_store
-from qfr.tracking.sweep import PlannedCell, close_sweep, open_sweep
-from qfr.tracking.transfer import PlainRun, Point
-from qfr.tracking.writer import fail_cell, start_cell
+from qfr.tracking.writing import transfer
+from qfr.tracking.writing.batches import log_files
+from qfr.tracking.writing.sweep import PlannedCell, close_sweep, open_sweep
+from qfr.tracking.writing.transfer import PlainRun, Point
+from qfr.tracking.writing.writer import fail_cell, start_cell
 from tests.builders import build_cell_episodes, make_facts
 from tests.registering import GRID, command, make_checkout, register
 from tests.tracked import BUILT, CLEAN, FAULT, SHAPES, cell, log_cell

@@ -13,9 +13,9 @@ from engine_builders import TALK, Script, Step, episodes, play
 from tiny_models import MODELS, TinyModel, write_model
 
 from qfr.config import QuantConfig
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.llama_model import LoadedModel
-from qfr.engine.quantize import derive
+from qfr.engine.files.quantize import derive
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.model import LoadedModel
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in MODELS},

@@ -15,9 +15,9 @@ from types import ModuleType
 
 import pytest
 
+from qfr import places
 from qfr.config import CellConfig
 from qfr.errors import ModelFileError
-from qfr.front import places
 from qfr.front.main import main, unsupported
 from qfr.front.models import model_names
 from qfr.records import FaultKind
@@ -67,12 +67,12 @@ class Stub:
 def rooms(monkeypatch: pytest.MonkeyPatch) -> Stub:
     """A stub in the place of job and closing; the store is real."""
     found = Stub()
-    job, closer = ModuleType("qfr.front.job"), ModuleType("qfr.front.closing")
+    job, closer = ModuleType("qfr.play.job"), ModuleType("qfr.closing.summary")
     monkeypatch.setattr(job, "run_job", found.run_job, raising=False)
     monkeypatch.setattr(closer, "close_sweep", found.close_sweep, raising=False)
     monkeypatch.setattr(closer, "planned", lambda _: [], raising=False)
-    monkeypatch.setitem(sys.modules, "qfr.front.job", job)
-    monkeypatch.setitem(sys.modules, "qfr.front.closing", closer)
+    monkeypatch.setitem(sys.modules, "qfr.play.job", job)
+    monkeypatch.setitem(sys.modules, "qfr.closing.summary", closer)
     return found
 
 
@@ -81,7 +81,7 @@ def stub(rooms: Stub, monkeypatch: pytest.MonkeyPatch) -> Stub:
     """As `rooms`, without a store: creating a database takes seconds."""
     monkeypatch.setattr("qfr.front.sweep.register_sweep", lambda *_: (None, "", None))
     monkeypatch.setattr("qfr.front.sweep.left_running", lambda *_: [])
-    monkeypatch.setattr("qfr.tracking.claims.Heartbeat", lambda *_: nullcontext())
+    monkeypatch.setattr("qfr.tracking.writing.claims.Heartbeat", lambda *_: nullcontext())
     return rooms
 
 
@@ -264,7 +264,7 @@ def test_a_users_folder_adds_choices(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_prompt_reaches_the_job_byte_for_byte(stub: Stub, tmp_path: Path) -> None:
-    from qfr.front.design import design_of
+    from qfr.grid.design import design_of
 
     raw = b'Say ${x} {{y}} %s \\n {"a": 1}\r\n'
     (tmp_path / "odd prompt.md").write_bytes(raw)

@@ -13,9 +13,9 @@ from hydra import compose, initialize_config_dir
 from qfr.config import CellConfig
 from qfr.errors import ConfigError, UserError
 from qfr.front.compose import to_cell
-from qfr.front.grid import Grid, Point, build_grid
-from qfr.front.places import conf_folder
-from qfr.front.plan import make_plan
+from qfr.grid.grid import Grid, Point, build_grid
+from qfr.grid.plan import make_plan
+from qfr.places import conf_folder
 from qfr.records import FaultKind
 
 GROUPS = {

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from qfr.errors import MachineryError, StoreAway, TrackingError
-from qfr.front import patience
-from qfr.front.patience import Patience, briefly
+from qfr.play import waiting as patience
+from qfr.play.waiting import Patience, briefly
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ import time
 from rich.console import Console
 
 from qfr.front.models import compose_cell
-from qfr.front.outcomes import CellOutcome, JobOutcome, Status
-from qfr.front.progress import WalkProgress
-from qfr.front.remarks import remarks
-from qfr.front.show import _folded, skipped_lines
+from qfr.grid.outcomes import CellOutcome, JobOutcome, Status
+from qfr.grid.show import _folded, skipped_lines
+from qfr.play.progress import WalkProgress
+from qfr.play.remarks import remarks
 from qfr.records import Ending, Episode, StopReason
 from tests.builders import build_cell_episodes, make_suite
 

@@ -12,19 +12,19 @@ import pytest
 from qfr.cell import key_of
 from qfr.cli import main as qfr
 from qfr.errors import MachineryError, StoreAway
-from qfr.front import patience
 from qfr.front.models import compose_cell
-from qfr.front.opening import PlannedRun, journal_folder
-from qfr.front.recording import CellLost, Recording, finished_file
-from qfr.front.sharing import walk_lock
 from qfr.journal import Journal
-from qfr.tracking.claims import Claimant, take_cell
-from qfr.tracking.owner import this_process
-from qfr.tracking.parcel import Address, read_parcel, waiting, write_parcel
-from qfr.tracking.reader import read_cells
-from qfr.tracking.search import runs_of_cell
+from qfr.play import waiting as patience
+from qfr.play.cell_run import PlannedRun, journal_folder
+from qfr.play.recording import CellLost, Recording, finished_file
+from qfr.play.sharing import walk_lock
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import runs_of_cell
 from qfr.tracking.store import Store
-from qfr.tracking.writer import start_cell
+from qfr.tracking.writing.claims import Claimant, take_cell
+from qfr.tracking.writing.outbox import Address, read_parcel, waiting, write_parcel
+from qfr.tracking.writing.owner import this_process
+from qfr.tracking.writing.writer import start_cell
 from tests.mlflow_server import free_port
 from tests.tracked import BUILT, CLEAN, FAULT, cell, log_cell
 

@@ -10,10 +10,10 @@ from hydra import compose, initialize_config_dir
 
 from qfr.config import CellConfig
 from qfr.errors import ConfigError
-from qfr.front.checks import check_cell
 from qfr.front.compose import to_cell
-from qfr.front.places import conf_folder
-from qfr.front.report_checks import check_declared
+from qfr.grid.checks import check_cell
+from qfr.grid.report_checks import check_declared
+from qfr.places import conf_folder
 
 
 def grid(*overrides: str, presets: tuple[str, ...] = ("q8_0", "q4_k_m")) -> list[CellConfig]:

@@ -6,8 +6,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf, open_dict
 
-from qfr.front.places import conf_folder
 from qfr.front.sources import ReadOnce
+from qfr.places import conf_folder
 
 CELLS = [
     ["model=llama", "quant=q4_k_m", "prompt=P3", "fault=ep"],

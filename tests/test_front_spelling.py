@@ -12,8 +12,8 @@ from qfr.config import CellConfig
 from qfr.errors import ConfigError
 from qfr.front.compose import to_cell
 from qfr.front.models import compose_cell
-from qfr.front.places import conf_folder
 from qfr.front.spelling import choices_in, replacing, respell
+from qfr.places import conf_folder
 
 CHOICES = choices_in([conf_folder()])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qfr.front.spent import ENGINE, MODELS, REPORT, STORE, Spent, time_line
+from qfr.play.timings import ENGINE, MODELS, REPORT, STORE, Spent, time_line
 
 
 def test_parts_of_all_jobs_are_added_and_the_rest_is_named() -> None:

@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import CHATML, TinyModel, write_model, write_split
 
-from qfr.engine.digests import digest
-from qfr.engine.gguf import inspect, open_model
-from qfr.engine.header import read_header
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.resolve import look
+from qfr.engine.files.digests import digest
+from qfr.engine.files.gguf import inspect, open_model
+from qfr.engine.files.header import read_header
+from qfr.engine.files.resolve import look
+from qfr.engine.llama.engine import LlamaEngine
 from qfr.errors import ModelFileError
 
 
@@ -166,7 +166,7 @@ def test_a_file_without_permission_is_told(tmp_path: Path, tiny: Path) -> None:
     code = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from qfr.engine.gguf import inspect\n"
+        "from qfr.engine.files.gguf import inspect\n"
         "from qfr.errors import ModelFileError\n"
         "if os.getuid() == 0: os.setuid(65534)\n"
         "try: inspect(Path(sys.argv[1]))\n"
@@ -282,7 +282,7 @@ def test_every_file_type_and_tensor_type_of_the_library_is_known() -> None:
     import llama_cpp
 
     from qfr.choices import PRESET_BITS
-    from qfr.engine.gguf import file_type_name
+    from qfr.engine.files.gguf import file_type_name
 
     types = {
         name.removeprefix("LLAMA_FTYPE_"): value

@@ -18,11 +18,11 @@ from qfr.report.build import Report, ReportOptions, build_report, gaps_of
 from qfr.report.export import write_report
 from qfr.report.tables import metrics
 from qfr.stats.intervals import Method
-from qfr.tracking.cells import POLICY_COLUMNS
-from qfr.tracking.reader import Reading, read_cells
+from qfr.tracking.reading.cells import POLICY_COLUMNS
+from qfr.tracking.reading.reader import Reading, read_cells
 from qfr.tracking.store import Store
-from qfr.tracking.sweep import PlannedCell, find_sweep, log_report, open_sweep
-from qfr.tracking.writer import FinishedCell, finish_cell, start_cell
+from qfr.tracking.writing.sweep import PlannedCell, find_sweep, log_report, open_sweep
+from qfr.tracking.writing.writer import FinishedCell, finish_cell, start_cell
 from tests.builders import build_cell_episodes, make_facts, make_work, orders20
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "fixtures" / "golden.json").read_text())

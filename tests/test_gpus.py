@@ -13,7 +13,7 @@ import filelock
 import pytest
 
 from qfr.errors import EngineError
-from qfr.front import gpus
+from qfr.play import gpus
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def other_process(devices: list[str], folder: Path) -> str:
     """What a process of its own takes."""
     script = (
-        "import json, sys; from pathlib import Path; from qfr.front.gpus import take_gpu;"
+        "import json, sys; from pathlib import Path; from qfr.play.gpus import take_gpu;"
         "print(take_gpu(json.loads(sys.argv[1]), print, Path(sys.argv[2])))"
     )
     words = [sys.executable, "-c", script, json.dumps(devices), str(folder)]

@@ -22,7 +22,7 @@ from qfr.canonical import canonical
 from qfr.cli import main
 from qfr.config import CellConfig
 from qfr.engine.scripted import Policy
-from qfr.front import job
+from qfr.play import job
 from qfr.world.base import World
 from qfr.world.demonstrate import Habits, next_turn
 from tests.registering import quiet_logging
@@ -109,7 +109,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) 
     shutil.copy(migrated_database, folder / "mlruns" / "mlflow.db")
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.chdir(folder):
-        patch.setattr("qfr.front.engines.scripted_policy", hostile)
+        patch.setattr("qfr.play.engine_cache.scripted_policy", hostile)
         with quiet_logging(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), _warnings():
             grid = ("run", "-m", "model=scripted", "suite=orders6", "prompt=P0", "quant=q8_0,q4_k_m")
             assert main([*grid, "suite.gate=none", "fault=et,ep", "tracking.traces=failures"]) == 0
@@ -126,8 +126,8 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) 
 
 def test_the_attacks_arrived(attacked: tuple[Path, str]) -> None:
     """Otherwise the tests below would show nothing."""
-    from qfr.tracking.cells import read_episodes
-    from qfr.tracking.reader import read_cells
+    from qfr.tracking.reading.cells import read_episodes
+    from qfr.tracking.reading.reader import read_cells
     from qfr.tracking.store import open_store
 
     store = open_store(None, attacked[0] / "mlruns", "qfr")

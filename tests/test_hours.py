@@ -16,13 +16,13 @@ from tiny_models import MODELS, write_model
 
 from qfr.cli import main
 from qfr.config import CellConfig
-from qfr.engine.gguf import open_model
+from qfr.engine.files.gguf import open_model
 from qfr.engine.worker import WorkerEngine
-from qfr.front.grid import Grid, Point, build_grid
-from qfr.front.hours import expected, hours_lines
 from qfr.front.models import compose_cell
-from qfr.front.speed import FOLDER, Measured, Speed, measure, remember, remembered
-from qfr.tracking.walk_times import WalkTime
+from qfr.grid.grid import Grid, Point, build_grid
+from qfr.play.hours import expected, hours_lines
+from qfr.play.speed import FOLDER, Measured, Speed, measure, remember, remembered
+from qfr.tracking.writing.group_times import WalkTime
 
 
 @pytest.fixture(scope="module")

@@ -16,17 +16,17 @@ from qfr.analysis.levels import Axis
 from qfr.analysis.pairing import kept_apart
 from qfr.analysis.targets import CellKey, TaskTable
 from qfr.analysis.trials import planned, table_of_run
+from qfr.archive.foreign_logs import cell_of
 from qfr.cli import main
 from qfr.errors import LogError
 from qfr.foreign import Options as ReadOptions
 from qfr.foreign import Requestor, read_foreign
 from qfr.foreign.measures import BudgetRule, budget_curve
-from qfr.front.imports import cell_of
 from qfr.report.build import build_report
 from qfr.report.notices import notices
 from qfr.report.words import answers, overview
-from qfr.tracking.cells import read_calls, read_episodes
-from qfr.tracking.reader import Reading, read_cells
+from qfr.tracking.reading.cells import read_calls, read_episodes
+from qfr.tracking.reading.reader import Reading, read_cells
 from qfr.tracking.store import Store, peek_store
 from tests.foreign_files import Row, Simulated, write_tau2
 

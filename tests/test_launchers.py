@@ -17,19 +17,19 @@ from omegaconf import DictConfig, OmegaConf
 
 from qfr.config import TrackingConfig
 from qfr.errors import ConfigError, TrackingError
-from qfr.front.design import design_of
-from qfr.front.files import planned_file
-from qfr.front.grid import Grid, GridCell, Walk
 from qfr.front.launching import check_launcher, launch_failed
 from qfr.front.load import load_lines, load_of, workers_of
 from qfr.front.models import compose_cell
 from qfr.front.shared_store import check_store, store_notes
+from qfr.grid.design import design_of
+from qfr.grid.files import planned_file
+from qfr.grid.grid import Grid, GridCell, Walk
 from qfr.journal import log_bytes
 from qfr.records import FaultKind
 from qfr.tracking import filesystem
-from qfr.tracking.cells import read_episodes
 from qfr.tracking.filesystem import network_kind
-from qfr.tracking.reader import read_cells
+from qfr.tracking.reading.cells import read_episodes
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent

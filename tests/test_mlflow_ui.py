@@ -17,12 +17,12 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from docs.images import make
 from qfr.errors import TrackingError
-from qfr.tracking.artifacts import read_artifact
-from qfr.tracking.cells import LoggedCell
-from qfr.tracking.reader import read_cells
-from qfr.tracking.search import search
+from qfr.tracking.reading.artifacts import read_artifact
+from qfr.tracking.reading.cells import LoggedCell
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import search
 from qfr.tracking.store import Store, open_store
-from qfr.tracking.sweep import find_sweep
+from qfr.tracking.writing.sweep import find_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 PAIR = ("scripted q8_0 P0 et", "scripted q4_k_m P0 et")

@@ -14,9 +14,9 @@ import pytest
 from qfr.cli import main
 from qfr.config import Traces
 from qfr.errors import TrackingError
-from qfr.tracking.reader import read_cells
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store, open_store, peek_store
-from qfr.tracking.traces import log_traces
+from qfr.tracking.writing.traces import log_traces
 from tests.builders import make_facts
 from tests.registering import quiet_logging
 from tests.tracked import BUILT, cell, log_cell, log_pair
@@ -100,7 +100,7 @@ def test_a_copy_does_not_write_into_the_original(root: Path, tmp_path: Path) -> 
 
 
 def test_a_resumed_run_of_a_copy_is_written_in_the_copy(root: Path, tmp_path: Path) -> None:
-    from qfr.tracking.writer import finish_cell, start_cell
+    from qfr.tracking.writing.writer import finish_cell, start_cell
 
     handle = start_cell(opened(root), OTHER, None)
     copy = tmp_path / "copy"

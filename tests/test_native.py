@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import CHATML
 
+from qfr.engine.llama.template import ChatTemplate
 from qfr.engine.native.check import call_form, written
 from qfr.engine.native.form import CallForm, NoForm, schema
 from qfr.engine.native.reading import NativeTurn, read_calls
-from qfr.engine.template import ChatTemplate
 
 END = "<|im_end|>"
 HEAD = (

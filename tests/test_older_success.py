@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 
 from qfr.cli import main
-from qfr.front import job
-from qfr.tracking.reader import read_cells
-from qfr.tracking.search import search
+from qfr.play import job
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import search
 from qfr.tracking.store import open_store
 from tests.chat_server import Odd, Reply, completion, odd_server
 from tests.registering import quiet_logging

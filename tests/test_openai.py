@@ -13,22 +13,22 @@ import pytest
 
 from qfr.cell import Track, key_of, walk, walk_at_once
 from qfr.config import CellConfig, EngineKind, ExecutorKind, Gate, ServerConfig
-from qfr.engine.openai_client import Client
-from qfr.engine.openai_engine import OpenAIEngine
+from qfr.engine.openai.client import Client
+from qfr.engine.openai.engine import OpenAIEngine
 from qfr.engine.scripted import ScriptedEngine
 from qfr.episode import Episodes, Rules
 from qfr.errors import ConfigError, EngineError
-from qfr.front import job
-from qfr.front.checks import build_world
-from qfr.front.design import design_of
 from qfr.front.main import main
 from qfr.front.models import compose_cell
-from qfr.front.repeats import UNKNOWN, repeat_of
-from qfr.front.walking import _timing
+from qfr.grid.checks import build_world
+from qfr.grid.design import design_of
 from qfr.journal import decode, encode
+from qfr.play import job
+from qfr.play.cell_group import _timing
+from qfr.play.repeats import UNKNOWN, repeat_of
 from qfr.records import Ending, Episode, FaultKind, StopReason
-from qfr.tracking.cells import read_episodes
-from qfr.tracking.reader import read_cells
+from qfr.tracking.reading.cells import read_episodes
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import open_store
 from qfr.world import orders
 from qfr.world.demonstrate import Habits, next_turn

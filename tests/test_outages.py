@@ -19,9 +19,10 @@ import sqlalchemy
 from mlflow.entities import Run, ViewType
 
 from qfr.cli import main as qfr
-from qfr.front import job, patience
-from qfr.tracking.cells import read_episodes
-from qfr.tracking.reader import read_cells
+from qfr.play import job
+from qfr.play import waiting as patience
+from qfr.tracking.reading.cells import read_episodes
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store, open_store
 from tests.mlflow_server import MlflowServer, Proxy
 from tests.registering import command

@@ -17,11 +17,11 @@ from gguf.constants import GGMLQuantizationType
 from tiny_models import TinyModel, write_model
 
 from qfr.config import FileConfig
-from qfr.engine.compare import compare_files
-from qfr.engine.header import read_header
-from qfr.engine.library import library_facts
-from qfr.engine.quantize import derive
-from qfr.engine.resolve import look, resolve
+from qfr.engine.files.compare import compare_files
+from qfr.engine.files.header import read_header
+from qfr.engine.files.quantize import derive
+from qfr.engine.files.resolve import look, resolve
+from qfr.engine.llama.library import library_facts
 from qfr.errors import ModelFileError
 
 

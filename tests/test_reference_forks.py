@@ -9,8 +9,8 @@ import pytest
 
 from qfr.cell import Track, walk
 from qfr.config import Gate, QuantConfig
-from qfr.engine.gguf import open_model
-from qfr.engine.quantize import derive
+from qfr.engine.files.gguf import open_model
+from qfr.engine.files.quantize import derive
 from qfr.episode import Episodes
 from qfr.journal import encode
 from qfr.records import Episode, FaultKind

@@ -11,8 +11,8 @@ from engine_builders import engine_config
 from gguf import GGUFReader, GGUFValueType
 
 from qfr.canonical import sha256_hex
-from qfr.engine.gguf import open_model
-from qfr.engine.llama import LlamaEngine
+from qfr.engine.files.gguf import open_model
+from qfr.engine.llama.engine import LlamaEngine
 from qfr.reference.template import CONTROL, TEMPLATE
 
 ROOT = Path(__file__).parents[1]

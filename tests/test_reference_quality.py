@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from qfr.config import QuantConfig
-from qfr.engine.quantize import derive
+from qfr.engine.files.quantize import derive
 from qfr.records import FaultKind
 from qfr.reference.corpus import read_prompts
 from qfr.reference.dial import qualifies

@@ -13,17 +13,17 @@ import pytest
 from tiny_models import TinyModel, write_model
 
 from qfr.errors import RegistrationError
-from qfr.front import job
 from qfr.front.models import compose_cell
-from qfr.front.registered import find_record
 from qfr.journal import Journal
+from qfr.play import job
 from qfr.registration.differences import Deviation, Difference, deviation_text, read_deviation
 from qfr.registration.record import Label, Relation
-from qfr.tracking.reader import read_cells
-from qfr.tracking.registration import find_registrations, read_document
-from qfr.tracking.search import search
+from qfr.registration.run_under import find_record
+from qfr.registration.store import find_registrations, read_document
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import search
 from qfr.tracking.store import Store, open_store
-from qfr.tracking.writer import start_cell
+from qfr.tracking.writing.writer import start_cell
 from tests.registering import GRID, TITLE, command, git, make_checkout, record_of, register
 from tests.tracked import CLEAN, log_pair
 

@@ -22,15 +22,11 @@ from qfr.analysis.results import Contrast
 from qfr.config import CellConfig
 from qfr.errors import RegistrationError
 from qfr.facts import CellFacts
-from qfr.front.code import code_files, code_sha256, files_below, freeze, git_state
-from qfr.front.design import design_of, frozen_design
-from qfr.front.freezing import frozen_cells, frozen_files
-from qfr.front.grid import Grid, Point, build_grid
 from qfr.front.models import compose_cell
-from qfr.front.planned_analysis import planned_contrasts
-from qfr.front.registering import make_record
+from qfr.grid.design import design_of, frozen_design
+from qfr.grid.grid import Grid, Point, build_grid
 from qfr.identity import cell_id
-from qfr.registration import checking
+from qfr.registration import checks as checking
 from qfr.registration.differences import (
     Deviation,
     Difference,
@@ -41,10 +37,11 @@ from qfr.registration.differences import (
     read_deviation,
 )
 from qfr.registration.findings import RanCell, Verdict
+from qfr.registration.freeze import frozen_cells, frozen_files
 from qfr.registration.label import label, relation, shape_of
 from qfr.registration.markdown import markdown
 from qfr.registration.markup import fenced, inline, span, table
-from qfr.registration.reading import is_id, read_record
+from qfr.registration.planned_analysis import planned_contrasts
 from qfr.registration.record import (
     ExistingRun,
     FrozenText,
@@ -55,7 +52,10 @@ from qfr.registration.record import (
     document,
     id_of,
 )
-from qfr.registration.standing import Standing, missing_cells, stand
+from qfr.registration.record_reader import is_id, read_record
+from qfr.registration.register import make_record
+from qfr.registration.source_code import code_files, code_sha256, files_below, freeze, git_state
+from qfr.registration.status import Standing, missing_cells, stand
 from tests.builders import make_facts
 from tests.registering import git
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from qfr.cli import main
-from qfr.front.verifying import Verification, verify
 from qfr.registration.findings import Verdict
-from qfr.tracking.reader import read_cells
-from qfr.tracking.registration import find_registrations
+from qfr.registration.store import find_registrations
+from qfr.registration.verify import Verification, verify
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store, open_store
 from tests.registering import GRID, command, make_checkout, register
 
@@ -153,7 +153,8 @@ def test_a_changed_prompt_of_today_is_found_and_named(name: str) -> None:
 
 
 def test_other_code_is_a_problem_unless_it_is_allowed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from qfr.front import code, verifying
+    from qfr.registration import source_code as code
+    from qfr.registration import verify as verifying
 
     other = {**code.code_files(), "qfr/scoring.py": "0" * 64}
     monkeypatch.setattr(verifying, "code_files", lambda: other)

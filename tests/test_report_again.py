@@ -10,7 +10,7 @@ import pytest
 from qfr.cli import main as qfr
 from qfr.front.main import main as run
 from qfr.tracking.store import open_store
-from qfr.tracking.sweep import find_sweep
+from qfr.tracking.writing.sweep import find_sweep
 
 GRID = (
     *("-m", "model=scripted", "engine=scripted", "suite=orders6", "fault=et", "prompt=P0"),

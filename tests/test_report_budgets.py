@@ -18,7 +18,7 @@ from qfr.report.page import page_of, render_page
 from qfr.report.ranking import rankings
 from qfr.report.tables import cell_frame, contrast_frame
 from qfr.report.tidy import diagnostics_frame
-from qfr.tracking.tables import call_table, to_frame
+from qfr.tracking.reading.tables import call_table, to_frame
 from tests.builders import make_facts
 from tests.diagnosed import bad, episode, good, hit
 from tests.logged import Logged, logged

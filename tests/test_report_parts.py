@@ -12,6 +12,7 @@ import pytest
 from qfr.analysis.diagnostics.divergence import divergences
 from qfr.analysis.family import families, selector
 from qfr.analysis.named_groups import parse_groups
+from qfr.analysis.published import published
 from qfr.errors import TableError, UserError
 from qfr.records import Episode, FaultKind, Policy
 from qfr.report.build import Report, ReportOptions, build_report
@@ -23,13 +24,12 @@ from qfr.report.material import Material, Measured
 from qfr.report.notices import notices
 from qfr.report.outcomes import MEANINGS, outcome_maps
 from qfr.report.page import page_of, render_page
-from qfr.report.published import published
 from qfr.report.ranking import rankings
 from qfr.report.replication import replication
 from qfr.report.tables import contrast_frame
 from qfr.report.tidy import diagnostics_frame, further_frame
 from qfr.report.transcripts import Parting, Transcripts, fitting, pack
-from qfr.tracking.tables import call_table, to_frame
+from qfr.tracking.reading.tables import call_table, to_frame
 from tests.builders import build_cell_episodes, make_facts, orders20
 from tests.diagnosed import episode as made_episode
 from tests.diagnosed import good

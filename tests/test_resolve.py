@@ -17,7 +17,7 @@ from hub_server import COMMIT, HubServer, serve
 from tiny_models import TinyModel, write_model, write_split
 
 from qfr.config import FileConfig, ModelConfig
-from qfr.engine.resolve import look, resolve
+from qfr.engine.files.resolve import look, resolve
 from qfr.errors import ModelFileError
 
 
@@ -145,7 +145,7 @@ def test_a_killed_download_goes_on_in_the_next_process(hub: HubServer, tiny: Pat
     hub.pause = 0.05
     code = (
         "import sys\n"
-        "from qfr.engine.hub import HubFile, download\n"
+        "from qfr.engine.files.hub import HubFile, download\n"
         "download(HubFile('owner/tiny-GGUF', 'tiny-f16.gguf', sys.argv[1]), None)\n"
     )
     environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub")}
@@ -223,7 +223,7 @@ def test_offline_mode_is_named(hub: HubServer, tmp_path: Path) -> None:
         "import sys, json\n"
         "from pathlib import Path\n"
         "from qfr.config import FileConfig, ModelConfig, QuantConfig\n"
-        "from qfr.engine.resolve import resolve\n"
+        "from qfr.engine.files.resolve import resolve\n"
         "from qfr.errors import ModelFileError\n"
         "files = {'F16': FileConfig('tiny-f16.gguf', None, None)}\n"
         "repo = 'owner/tiny-GGUF'\n"

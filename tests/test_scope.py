@@ -15,7 +15,7 @@ import pytest
 
 from qfr.analysis.cells import summarize
 from qfr.analysis.contrasts import Options, contrast_table
-from qfr.analysis.decision_cells import match
+from qfr.analysis.decisions.cells import match
 from qfr.analysis.diagnostics.rerun import rerun_pairs
 from qfr.analysis.equal_memory import equal_memory
 from qfr.analysis.family import together

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qfr.errors import ConfigError
-from qfr.front import job
-from qfr.front.checks import build_world, tasks_of
-from qfr.front.design import design_of
 from qfr.front.main import main
 from qfr.front.models import compose_cell
+from qfr.grid.checks import build_world, tasks_of
+from qfr.grid.design import design_of
 from qfr.journal import log_bytes
+from qfr.play import job
 from qfr.shards import Shard, read_shards, shard_of, some_shards, whole_id, with_shard
-from qfr.tracking.cells import LoggedCell, read_calls, read_episodes
-from qfr.tracking.reader import Reading, read_cells
+from qfr.tracking.reading.cells import LoggedCell, read_calls, read_episodes
+from qfr.tracking.reading.reader import Reading, read_cells
 from qfr.tracking.store import Store, open_store
 from tests.builders import make_facts
 from tests.tracked import BUILT, cell, log_cell

@@ -12,9 +12,9 @@ import pytest
 from mlflow.entities import ViewType
 
 from qfr.journal import log_bytes
-from qfr.tracking.cells import read_episodes
-from qfr.tracking.reader import read_cells
-from qfr.tracking.registration import find_registrations
+from qfr.registration.store import find_registrations
+from qfr.tracking.reading.cells import read_episodes
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store, open_store
 from tests.mlflow_server import MlflowServer
 from tests.registering import GRID as REGISTERED

@@ -17,17 +17,17 @@ from engine_builders import Script, engine_config, episodes, play
 from tiny_models import MODELS, write_model
 from walks import ROOT, RULES, Walked, play_one, play_streams, reference_agent, small_world
 
+from qfr.audit.replay import compare
 from qfr.cell import Track, walk, walk_together
 from qfr.config import ExecutorKind, Gate
 from qfr.engine.base import Answered, Ask, StreamEngine
-from qfr.engine.gguf import ModelFile, open_model
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.llama_streams import LlamaStreams
+from qfr.engine.files.gguf import ModelFile, open_model
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.streams import LlamaStreams
 from qfr.engine.scripted import ScriptedEngine, ScriptedStreams
 from qfr.engine.worker import WorkerEngine
 from qfr.episode import Episodes, Piece, Rules, Together
 from qfr.errors import EngineError
-from qfr.front.auditing import compare
 from qfr.records import Episode, FaultKind, Generation
 from qfr.world.demonstrate import Habits, next_turn
 

@@ -18,13 +18,13 @@ import pytest
 from tiny_models import TinyModel, write_model
 
 from qfr.config import CellConfig
-from qfr.front import job
 from qfr.front.models import compose_cell
-from qfr.front.outcomes import JobOutcome, Status
+from qfr.grid.outcomes import JobOutcome, Status
 from qfr.journal import Journal
-from qfr.tracking.cells import read_finished
-from qfr.tracking.reader import read_cells
-from qfr.tracking.search import find_finished
+from qfr.play import job
+from qfr.tracking.reading.cells import read_finished
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import find_finished
 from qfr.tracking.store import Store, open_store
 
 ROOT = Path(__file__).resolve().parent.parent

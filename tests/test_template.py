@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import CHANNELS, CHATML, GEMMA, INST, LLAMA3, MOVES, NO_SYSTEM, THINKS
 
-from qfr.engine.shape import Shape
-from qfr.engine.template import ChatTemplate
-from qfr.engine.transcript import Content, Conversation, Layout, Shown
+from qfr.engine.llama.shape import Shape
+from qfr.engine.llama.template import ChatTemplate
+from qfr.engine.llama.transcript import Content, Conversation, Layout, Shown
 from qfr.errors import ModelFileError
 
 TEMPLATES = {

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import CONTROLS, TinyModel, write_model
 
-from qfr.engine.gguf import ModelFile, open_model
-from qfr.engine.llama_model import LoadedModel
-from qfr.engine.tokens import Kept, Tokenizer
+from qfr.engine.files.gguf import ModelFile, open_model
+from qfr.engine.llama.model import LoadedModel
+from qfr.engine.llama.tokens import Kept, Tokenizer
 
 
 @pytest.fixture(scope="module")

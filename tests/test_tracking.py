@@ -14,14 +14,14 @@ from qfr.config import Traces
 from qfr.errors import TrackingError
 from qfr.journal import log_bytes
 from qfr.records import Policy
-from qfr.tracking import writer
-from qfr.tracking.cells import read_calls, read_episodes, read_finished
-from qfr.tracking.reader import read_cells
-from qfr.tracking.search import find_finished, finished_designs
+from qfr.tracking.reading.cells import read_calls, read_episodes, read_finished
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import find_finished, finished_designs
+from qfr.tracking.reading.tables import call_table, episode_table, score_table, to_frame
 from qfr.tracking.store import Store
-from qfr.tracking.sweep import open_sweep
-from qfr.tracking.tables import call_table, episode_table, score_table, to_frame
-from qfr.tracking.writer import fail_cell, finish_cell, kill_cell, start_cell
+from qfr.tracking.writing import writer
+from qfr.tracking.writing.sweep import open_sweep
+from qfr.tracking.writing.writer import fail_cell, finish_cell, kill_cell, start_cell
 from tests.tracked import BUILT, CLEAN, FAULT, cell, log_cell, log_pair
 
 

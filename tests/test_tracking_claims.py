@@ -14,14 +14,23 @@ import pytest
 from mlflow.entities import Run, ViewType
 
 from qfr.errors import TrackingError
-from qfr.tracking import owner as owners
-from qfr.tracking.claims import Claimant, Heartbeat, Held, Taken, drop_strays, reap, take_cell, who_plays
-from qfr.tracking.owner import HEARTBEAT, Owner, owner_of, start_of, this_process, verdict
-from qfr.tracking.reader import read_cells
-from qfr.tracking.search import runs_of_cell
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import runs_of_cell
 from qfr.tracking.store import Store, open_store
-from qfr.tracking.sweep import open_sweep
-from qfr.tracking.writer import create_claim, finish_cell, start_cell
+from qfr.tracking.writing import owner as owners
+from qfr.tracking.writing.claims import (
+    Claimant,
+    Heartbeat,
+    Held,
+    Taken,
+    drop_strays,
+    reap,
+    take_cell,
+    who_plays,
+)
+from qfr.tracking.writing.owner import HEARTBEAT, Owner, owner_of, start_of, this_process, verdict
+from qfr.tracking.writing.sweep import open_sweep
+from qfr.tracking.writing.writer import create_claim, finish_cell, start_cell
 from tests.tracked import BUILT, CLEAN, FAULT, cell
 
 LIMIT = 600.0

@@ -18,12 +18,14 @@ from qfr.cell import key_of
 from qfr.config import Traces
 from qfr.errors import LogError, StoreAway, TrackingError
 from qfr.journal import Journal
-from qfr.tracking.artifacts import read_artifact
-from qfr.tracking.cells import read_episodes
-from qfr.tracking.claims import Claimant
 from qfr.tracking.outage import may_pass
-from qfr.tracking.owner import this_process
-from qfr.tracking.parcel import (
+from qfr.tracking.reading.artifacts import read_artifact
+from qfr.tracking.reading.cells import read_episodes
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import runs_of_cell
+from qfr.tracking.store import Store, guard
+from qfr.tracking.writing.claims import Claimant
+from qfr.tracking.writing.outbox import (
     CELL_FILE,
     Address,
     log_played,
@@ -32,11 +34,9 @@ from qfr.tracking.parcel import (
     waiting,
     write_parcel,
 )
-from qfr.tracking.reader import read_cells
-from qfr.tracking.search import runs_of_cell
-from qfr.tracking.store import Store, guard
-from qfr.tracking.sweep import open_sweep
-from qfr.tracking.writer import FinishedCell, create_claim, start_cell
+from qfr.tracking.writing.owner import this_process
+from qfr.tracking.writing.sweep import open_sweep
+from qfr.tracking.writing.writer import FinishedCell, create_claim, start_cell
 from tests.tracked import BUILT, CLEAN, FAULT, cell, log_cell
 
 ADDRESS = Address(uri=None, experiment="qfr", clean_design="d-clean", stale_after=600)

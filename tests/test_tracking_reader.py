@@ -15,13 +15,13 @@ from qfr.errors import LogError, TrackingError
 from qfr.facts import CellFacts
 from qfr.journal import log_bytes
 from qfr.records import FaultKind
-from qfr.tracking.cells import read_episodes
-from qfr.tracking.reader import read_cells
-from qfr.tracking.search import finished_designs, search
+from qfr.tracking.reading.cells import read_episodes
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import finished_designs, search
 from qfr.tracking.store import Store, open_store
-from qfr.tracking.sweep import PlannedCell, close_sweep, log_report, open_sweep, read_plan
-from qfr.tracking.sweep_runs import UsedRun, settle_runs
-from qfr.tracking.writer import RunHandle, start_cell
+from qfr.tracking.writing.sweep import PlannedCell, close_sweep, log_report, open_sweep, read_plan
+from qfr.tracking.writing.sweep_runs import UsedRun, settle_runs
+from qfr.tracking.writing.writer import RunHandle, start_cell
 from tests.builders import Style, build_cell_episodes, make_facts
 from tests.tracked import BUILT, CLEAN, FAULT, SHAPES, cell, log_cell, log_pair
 
@@ -193,7 +193,7 @@ def test_a_report_is_metrics_and_files_on_the_sweeps_run(store: Store, tmp_path:
 
 
 def test_more_runs_than_one_page_are_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qfr.tracking.search.PAGE", 7)
+    monkeypatch.setattr("qfr.tracking.reading.search.PAGE", 7)
     for number in range(23):
         store.client.create_run(
             store.experiment_id, tags={"qfr.kind": "cell", "qfr.design_id": f"d-{number}"}

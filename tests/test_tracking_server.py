@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from qfr.errors import TrackingError
-from qfr.tracking.cells import read_episodes
-from qfr.tracking.reader import read_cells
-from qfr.tracking.search import finished_designs
+from qfr.tracking.reading.cells import read_episodes
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.reading.search import finished_designs
 from qfr.tracking.store import open_store
-from qfr.tracking.sweep import PlannedCell, open_sweep
-from qfr.tracking.sweep_runs import UsedRun, settle_again
-from qfr.tracking.writer import finish_cell, start_cell
+from qfr.tracking.writing.sweep import PlannedCell, open_sweep
+from qfr.tracking.writing.sweep_runs import UsedRun, settle_again
+from qfr.tracking.writing.writer import finish_cell, start_cell
 from tests.tracked import BUILT, CLEAN, FAULT, cell, log_cell
 
 

@@ -22,7 +22,7 @@ from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 
 from qfr.errors import StoreAway, TrackingError
 from qfr.tracking.environment import redact, settle
-from qfr.tracking.search import find_finished
+from qfr.tracking.reading.search import find_finished
 from qfr.tracking.store import Store, guard, open_store, peek_store, ui_command
 from tests.builders import make_facts
 

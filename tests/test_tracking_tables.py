@@ -13,9 +13,16 @@ import pytest
 from qfr.errors import LogError, TrackingError
 from qfr.journal import log_bytes, read_log
 from qfr.records import Channel, Ending, FaultKind, Policy, ToolCall
-from qfr.tracking.facts_io import load_facts, store_facts
-from qfr.tracking.measures import measure
-from qfr.tracking.tables import call_table, episode_table, parquet_bytes, read_parquet, score_table, to_frame
+from qfr.tracking.reading.facts_io import load_facts, store_facts
+from qfr.tracking.reading.measures import measure
+from qfr.tracking.reading.tables import (
+    call_table,
+    episode_table,
+    parquet_bytes,
+    read_parquet,
+    score_table,
+    to_frame,
+)
 from tests.builders import (
     CellEpisodes,
     Style,

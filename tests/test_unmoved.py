@@ -12,11 +12,11 @@ from qfr.cell import Track, walk
 from qfr.config import EngineKind, Gate
 from qfr.engine.scripted import ScriptedEngine
 from qfr.episode import Episodes
-from qfr.front.checks import build_world, suite_digest
-from qfr.front.design import design_of
-from qfr.front.engines import rules_of, scripted_policy
 from qfr.front.models import compose_cell
+from qfr.grid.checks import build_world, suite_digest
+from qfr.grid.design import design_of
 from qfr.journal import log_bytes
+from qfr.play.engine_cache import rules_of, scripted_policy
 from qfr.records import Episode, FaultKind
 from tests.walks import Walked, play_one, reference_agent
 

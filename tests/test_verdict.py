@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from qfr.analysis.contrasts import Options, contrast_table
-from qfr.analysis.decision_cells import match, tables_of
-from qfr.analysis.decision_files import Gate, to_junit, to_markdown
-from qfr.analysis.decisions import Decision, Direction, Outcome, Rule, decide
+from qfr.analysis.decisions.cells import match, tables_of
+from qfr.analysis.decisions.files import Gate, to_junit, to_markdown
+from qfr.analysis.decisions.verdict import Decision, Direction, Outcome, Rule, decide
 from qfr.analysis.frames import join
 from qfr.analysis.pairing import together
 from qfr.analysis.ranking import rank

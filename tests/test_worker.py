@@ -16,9 +16,9 @@ from engine_builders import engine_config
 from tiny_models import TinyModel, write_model
 
 from qfr.engine import child
-from qfr.engine.gguf import ModelFile, open_model
-from qfr.engine.library import COMMITS, commit_of, facts_here, library_facts
-from qfr.engine.llama import LlamaEngine
+from qfr.engine.files.gguf import ModelFile, open_model
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.library import COMMITS, commit_of, facts_here, library_facts
 from qfr.engine.worker import WorkerEngine
 from qfr.errors import EngineError, ModelFileError, WorkerDied
 
@@ -106,7 +106,7 @@ def test_a_worker_leaves_no_log_however_its_parent_ends(tmp_path: Path) -> None:
     made = write_model(tmp_path / "m.gguf", TinyModel())
     code = (
         "import os, sys, pathlib\nsys.path.insert(0, 'tests')\n"
-        "from engine_builders import engine_config\nfrom qfr.engine.gguf import open_model\n"
+        "from engine_builders import engine_config\nfrom qfr.engine.files.gguf import open_model\n"
         "from qfr.engine.worker import WorkerEngine\n"
         f"engine = WorkerEngine(open_model(pathlib.Path({str(made)!r}), pathlib.Path({str(tmp_path)!r})), "
         "engine_config(), 512)\nos.kill(os.getpid(), 9)\n"
@@ -180,7 +180,7 @@ sys.path.insert(0, {tests!r})
 from engine_builders import TALK, Script, Step, engine_config, episodes, model_config, play, preset, smollm2
 from tiny_models import CHATML, CONTROLS, GEMMA, INST, LLAMA3, MODELS, TinyModel, write_model, write_split
 from qfr.engine import child
-from qfr.engine.gguf import open_model
+from qfr.engine.files.gguf import open_model
 from qfr.engine.worker import WorkerEngine
 engine = WorkerEngine(open_model(Path({path!r}), Path({cache!r})), engine_config(), 512)
 print(engine.begin("s", "t", 5).logits_sha256, engine.pid, flush=True)

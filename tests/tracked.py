@@ -5,7 +5,7 @@ from __future__ import annotations
 from qfr.facts import CellFacts
 from qfr.records import Episode
 from qfr.tracking.store import Store
-from qfr.tracking.writer import FinishedCell, RunHandle, finish_cell, start_cell
+from qfr.tracking.writing.writer import FinishedCell, RunHandle, finish_cell, start_cell
 from tests.builders import build_cell_episodes, make_facts, make_work, orders20
 
 SHAPES = orders20()[8:12]

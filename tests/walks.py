@@ -10,9 +10,9 @@ from engine_builders import engine_config
 from qfr.cell import Record, Track, key_of, walk, walk_together
 from qfr.config import ExecutorKind, Gate
 from qfr.engine.base import Counters
-from qfr.engine.gguf import ModelFile, open_model
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.llama_streams import LlamaStreams
+from qfr.engine.files.gguf import ModelFile, open_model
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.streams import LlamaStreams
 from qfr.episode import Episodes, Rules, Together
 from qfr.journal import Journal, log_bytes
 from qfr.records import Episode, FaultKind

@@ -29,11 +29,11 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from qfr.errors import QfrError, TrackingError
 from qfr.records import FaultKind
-from qfr.tracking.artifacts import read_artifact
-from qfr.tracking.cells import LoggedCell
-from qfr.tracking.reader import read_cells
+from qfr.tracking.reading.artifacts import read_artifact
+from qfr.tracking.reading.cells import LoggedCell
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store, open_store, ui_command
-from qfr.tracking.sweep import find_sweep, read_plan
+from qfr.tracking.writing.sweep import find_sweep, read_plan
 
 WIDTH = 1280
 WAIT_MILLISECONDS = 90_000

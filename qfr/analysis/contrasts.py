@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qfr.analysis.decisions import TARGETS, Rule, decide
+from qfr.analysis.decisions.verdict import TARGETS, Rule, decide
 from qfr.analysis.decomposition import (
     POINTS,
     decompose,

@@ -30,7 +30,7 @@ from qfr.analysis.trials import FOREIGN, listed_differences, table_of_run
 from qfr.errors import LogError
 from qfr.foreign import ForeignRun, Requestor
 from qfr.records import Channel, FaultKind, Policy
-from qfr.tracking.tables import call_table, episode_table, score_table, to_frame
+from qfr.tracking.reading.tables import call_table, episode_table, score_table, to_frame
 
 #: An error is recovered when one of so many next calls is good.
 WINDOWS = (1, 3)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qfr.analysis.decision_pick import Preset, Step, pick
-from qfr.analysis.decision_pick import Standing as Place
-from qfr.analysis.decisions import Outcome, Rule
+from qfr.analysis.decisions.pick import Preset, Step, pick
+from qfr.analysis.decisions.pick import Standing as Place
+from qfr.analysis.decisions.verdict import Outcome, Rule
 from qfr.analysis.groups import mean_of
 from qfr.analysis.levels import Axis, bits, order_key
 from qfr.analysis.pairing import cells_of, pairs, tables_in_groups, together, variant_names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qfr.analysis.decisions import Decision
+from qfr.analysis.decisions.verdict import Decision
 from qfr.analysis.decomposition import Bounds, Decomposition
 
 
@@ -83,7 +83,7 @@ class Contrast:
 
     # --- the verdict of B against A; None within families and for S* ----------------------------------
     verdict: Decision | None = None
-    # By the rule of the gate (`qfr.analysis.decisions`), at `margin`.
+    # By the rule of the gate (`qfr.analysis.decisions.verdict`), at `margin`.
 
     # --- equivalence within the margin; None where there is no verdict ------------------------------
     margin: float

@@ -31,7 +31,7 @@ from qfr.foreign import ForeignRun
 from qfr.foreign.measures import Convention, task_trials
 from qfr.scope import UNKNOWN, Scope, scope_of
 from qfr.stats.lattice import BoolArray, IntArray
-from qfr.tracking.tables import readable
+from qfr.tracking.reading.tables import readable
 
 #: Executor of an imported cell: another program ran it.
 FOREIGN = "foreign"

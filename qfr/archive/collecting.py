@@ -25,14 +25,21 @@ from qfr.archive.redaction import Redaction
 from qfr.canonical import canonical, sha256_hex
 from qfr.errors import LogError
 from qfr.facts import CellFacts
-from qfr.tracking.artifacts import read_artifact
-from qfr.tracking.facts_io import load_facts, store_facts
-from qfr.tracking.registration import MARKDOWN_FILE, find_registrations, read_document
+from qfr.registration.store import MARKDOWN_FILE, find_registrations, read_document
+from qfr.tracking.reading.artifacts import read_artifact
+from qfr.tracking.reading.facts_io import load_facts, store_facts
 from qfr.tracking.store import Store
-from qfr.tracking.sweep import PLAN_FILE, read_plan
-from qfr.tracking.sweep_runs import RUNS_FILE
-from qfr.tracking.transfer import IMPORTED_TAG, IMPORTING_TAG, PARENT_TAG, TakenRun, take_cells, take_sweep
-from qfr.tracking.writer import LOG_FILE, MANIFEST_FILE
+from qfr.tracking.writing.sweep import PLAN_FILE, read_plan
+from qfr.tracking.writing.sweep_runs import RUNS_FILE
+from qfr.tracking.writing.transfer import (
+    IMPORTED_TAG,
+    IMPORTING_TAG,
+    PARENT_TAG,
+    TakenRun,
+    take_cells,
+    take_sweep,
+)
+from qfr.tracking.writing.writer import LOG_FILE, MANIFEST_FILE
 
 # Tags of a cell that are no facts of it and mean the same everywhere.
 _TAGS = (

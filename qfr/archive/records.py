@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from qfr.canonical import canonical, quote
 from qfr.errors import LogError
-from qfr.tracking.transfer import PlainRun, Point
+from qfr.tracking.writing.transfer import PlainRun, Point
 
 FORMAT = "qfr archive"
 ARCHIVE_VERSION = 1

@@ -14,16 +14,16 @@ from qfr.archive.records import read_run
 from qfr.canonical import quote
 from qfr.errors import LogError, TrackingError
 from qfr.facts import CellFacts
-from qfr.registration.reading import read_record
 from qfr.registration.record import digest_of, id_of
-from qfr.tracking.artifacts import read_artifact
-from qfr.tracking.facts_io import load_facts
-from qfr.tracking.registration import log_registration
+from qfr.registration.record_reader import read_record
+from qfr.registration.store import log_registration
+from qfr.tracking.reading.artifacts import read_artifact
+from qfr.tracking.reading.facts_io import load_facts
 from qfr.tracking.store import Store, hold_lock
-from qfr.tracking.sweep import PLAN_FILE, find_sweep
-from qfr.tracking.sweep_runs import RUNS_FILE
-from qfr.tracking.transfer import PARENT_TAG, HeldRun, PlainRun, held, held_sweep, put_run
-from qfr.tracking.writer import LOG_FILE
+from qfr.tracking.writing.sweep import PLAN_FILE, find_sweep
+from qfr.tracking.writing.sweep_runs import RUNS_FILE
+from qfr.tracking.writing.transfer import PARENT_TAG, HeldRun, PlainRun, held, held_sweep, put_run
+from qfr.tracking.writing.writer import LOG_FILE
 
 _FOLDER = re.compile(r"(c-[0-9a-f]{16}(?:@[0-9]+of[0-9]+)?)(?:\.([0-9]{1,6}))?")
 _TAG = re.compile(r"qfr\.\w{1,60}|mlflow\.source\.(name|git\.commit)|" + re.escape(PARENT_TAG))

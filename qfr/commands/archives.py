@@ -11,7 +11,7 @@ from qfr.archive.container import SUFFIX, read_archive
 from qfr.archive.layout import RUN_FILE, RUNS
 from qfr.archive.restoring import restore
 from qfr.errors import ConfigError
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.tracking.environment import redact
 from qfr.tracking.store import open_store
 

@@ -23,15 +23,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from qfr.audit.replay import NOT_PLAYED, Rerun, finished_run, first_difference, rerun
 from qfr.cell import Key, key_of
 from qfr.commands.audit_streams import count_streams
 from qfr.commands.common import add_store, existing_store, experiments, positive
 from qfr.errors import LogError, QfrError, TrackingError
-from qfr.front.auditing import NOT_PLAYED, Rerun, finished_run, first_difference, rerun
-from qfr.front.engines import Shelf
-from qfr.front.show import console
-from qfr.tracking.cells import LoggedCell
-from qfr.tracking.reader import Alarm, read_cells
+from qfr.grid.show import console
+from qfr.play.engine_cache import Shelf
+from qfr.tracking.reading.cells import LoggedCell
+from qfr.tracking.reading.reader import Alarm, read_cells
 from qfr.tracking.store import Store
 
 _ENGINES = ("llama_cpp", "scripted")

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from qfr.audit.replay import NOT_PLAYED, Comparison, finished_run, rerun
 from qfr.config import EngineConfig
-from qfr.front.auditing import NOT_PLAYED, Comparison, finished_run, rerun
-from qfr.front.engines import Shelf
-from qfr.tracking.cells import LoggedCell
+from qfr.play.engine_cache import Shelf
+from qfr.tracking.reading.cells import LoggedCell
 from qfr.tracking.store import Store
 
 

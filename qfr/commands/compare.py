@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from qfr.analysis.decision_cells import ALLOWABLE, Incomparable, match, tables_of
-from qfr.analysis.decision_files import (
+from qfr.analysis.decisions.cells import ALLOWABLE, Incomparable, match, tables_of
+from qfr.analysis.decisions.files import (
     Gate,
     interval,
     percent,
@@ -36,15 +36,15 @@ from qfr.analysis.decision_files import (
     to_markdown,
     told_apart,
 )
-from qfr.analysis.decisions import Outcome, Rule, decide
+from qfr.analysis.decisions.verdict import Outcome, Rule, decide
 from qfr.analysis.pairing import together
 from qfr.commands.common import add_store
 from qfr.commands.sides import add_axes, add_decision, read, side
 from qfr.errors import ConfigError, UserError
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.report.ranking import ONE_LOOK
-from qfr.tracking.cells import LoggedCell
-from qfr.tracking.reader import Reading
+from qfr.tracking.reading.cells import LoggedCell
+from qfr.tracking.reading.reader import Reading
 
 #: An error of the user must not look like an inconclusive gate.
 USAGE_ERROR = 4

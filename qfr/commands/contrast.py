@@ -19,7 +19,7 @@ from qfr.analysis.tablefile import read_table
 from qfr.analysis.tablejson import VARIES, contrast_file, further_file, memory_file, to_json
 from qfr.analysis.targets import Target
 from qfr.commands.common import add_bootstrap, points
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.report.console import print_contrasts, print_further
 
 _TARGETS = tuple(target for target in Target if target is not Target.ungated)

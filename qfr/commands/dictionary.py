@@ -20,8 +20,8 @@ import pyarrow as pa
 from qfr import facts, records
 from qfr.errors import QfrError
 from qfr.report.columns import CELLS, CONTRASTS, PROCESS
-from qfr.tracking.facts_io import PARAM_FIELDS
-from qfr.tracking.tables import (
+from qfr.tracking.reading.facts_io import PARAM_FIELDS
+from qfr.tracking.reading.tables import (
     CALL_MEANINGS,
     CALLS,
     EPISODE_MEANINGS,

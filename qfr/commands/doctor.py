@@ -22,14 +22,14 @@ from rich.table import Table
 import qfr
 from qfr.commands.model_checks import check_model
 from qfr.config import EngineKind, QuantConfig
-from qfr.engine.digests import digest
-from qfr.engine.library import library_facts
-from qfr.engine.resolve import look
+from qfr.engine.files.digests import digest
+from qfr.engine.files.resolve import look
+from qfr.engine.llama.library import library_facts
 from qfr.errors import EngineError, QfrError
 from qfr.front.models import compose_cell, model_names
 from qfr.front.shared_store import sqlite_file
-from qfr.front.show import console
-from qfr.front.speed import SECONDS
+from qfr.grid.show import console
+from qfr.play.speed import SECONDS
 from qfr.tracking.filesystem import network_kind
 from qfr.tracking.store import peek_store
 

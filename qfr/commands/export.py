@@ -21,12 +21,12 @@ from qfr.archive.collecting import Collected, collect
 from qfr.archive.container import SUFFIX, pack, read_archive
 from qfr.archive.layout import REPORT
 from qfr.archive.restoring import restore
+from qfr.closing.reporting import ReportRequest, make_report
 from qfr.commands.common import existing_store
 from qfr.config import ReportConfig
 from qfr.errors import ConfigError, TrackingError
 from qfr.front.models import compose_cell
-from qfr.front.reporting import ReportRequest, make_report
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.records import Policy
 from qfr.report.export import write_report
 from qfr.tracking.store import open_store

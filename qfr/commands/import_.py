@@ -17,12 +17,12 @@ from pathlib import Path
 from qfr.analysis.contrasts import Options as ContrastOptions
 from qfr.analysis.imported import Comparison, Side, compare
 from qfr.analysis.levels import NOT_STATED, bits
+from qfr.archive.foreign_logs import EXPERIMENT, MOST_K, Log, Logged, cell_of, check_store, log_import
 from qfr.commands.archives import all_archives, import_archives
 from qfr.commands.common import add_bootstrap
 from qfr.errors import ConfigError, LogError
 from qfr.foreign import Options, Release, read_foreign
-from qfr.front.imports import EXPERIMENT, MOST_K, Log, Logged, cell_of, check_store, log_import
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.report.imported import plain, print_log
 from qfr.report.imported_pairs import print_comparison
 from qfr.tracking.store import Store, open_store

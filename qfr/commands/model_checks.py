@@ -8,15 +8,15 @@ from pathlib import Path
 
 from qfr.config import CellConfig, EngineKind
 from qfr.engine.base import Exactness
-from qfr.engine.resolve import resolve
+from qfr.engine.files.resolve import resolve
 from qfr.engine.worker import WorkerEngine
 from qfr.errors import UserError
-from qfr.front.checks import build_world, check_cell
-from qfr.front.design import design_of
-from qfr.front.engines import context_need
-from qfr.front.exactness import assure, told
 from qfr.front.models import compose_cell
-from qfr.front.speed import Speed, measure, remember
+from qfr.grid.checks import build_world, check_cell
+from qfr.grid.design import design_of
+from qfr.play.engine_cache import context_need
+from qfr.play.exactness import assure, told
+from qfr.play.speed import Speed, measure, remember
 
 
 @dataclass(frozen=True)

@@ -22,22 +22,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from qfr.analysis.decision_cells import of_preset, tables_of
-from qfr.analysis.decision_files import interval, percent, points
-from qfr.analysis.decision_pick import GB, Pick, Preset, Standing, Step, pick
-from qfr.analysis.decision_words import answer, size
-from qfr.analysis.decisions import Rule
+from qfr.analysis.decisions.cells import of_preset, tables_of
+from qfr.analysis.decisions.files import interval, percent, points
+from qfr.analysis.decisions.pick import GB, Pick, Preset, Standing, Step, pick
+from qfr.analysis.decisions.verdict import Rule
+from qfr.analysis.decisions.words import answer, size
 from qfr.analysis.levels import bits
 from qfr.analysis.targets import Target
 from qfr.commands.common import add_store
 from qfr.commands.sides import add_axes, add_decision, read, require_levels
 from qfr.errors import ConfigError, LogError, TrackingError, did_you_mean
 from qfr.faults import USUAL, FaultKind
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.report.ranking import ONE_LOOK
 from qfr.scope import differ, scope_of
-from qfr.tracking.artifacts import read_artifact
-from qfr.tracking.cells import LoggedCell
+from qfr.tracking.reading.artifacts import read_artifact
+from qfr.tracking.reading.cells import LoggedCell
 from qfr.tracking.store import Store
 
 _COLOURS = {Standing.SHOWN: "green", Standing.STOPPED: "yellow", Standing.REFERENCE: "bold"}

@@ -15,15 +15,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from qfr.analysis.decision_bound import ALPHA, fewest_tasks, margin_shown, tasks_to_show
-from qfr.analysis.decision_cells import match, tables_of
-from qfr.analysis.decision_files import told_apart
-from qfr.analysis.decisions import Rule, decide
+from qfr.analysis.decisions.bound import ALPHA, fewest_tasks, margin_shown, tasks_to_show
+from qfr.analysis.decisions.cells import match, tables_of
+from qfr.analysis.decisions.files import told_apart
+from qfr.analysis.decisions.verdict import Rule, decide
 from qfr.analysis.targets import Target
 from qfr.commands.common import add_store, positive
 from qfr.commands.sides import add_axes, add_decision, margin_points, read, side
 from qfr.errors import ConfigError
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.stats.power import ASSUMED_SPREAD, TasksNeeded, detectable, tasks_needed
 
 _TASKS = (20, 40, 100, 200, 450, 1000)

@@ -14,11 +14,11 @@ from pathlib import Path
 from rich.table import Table
 
 from qfr.config import QuantConfig
-from qfr.engine.compare import compare_files
-from qfr.engine.gguf import ModelFile
-from qfr.engine.quantize import derive
+from qfr.engine.files.compare import compare_files
+from qfr.engine.files.gguf import ModelFile
+from qfr.engine.files.quantize import derive
 from qfr.errors import ConfigError
-from qfr.front.show import console
+from qfr.grid.show import console
 
 _MOST = 12
 

@@ -17,7 +17,9 @@ from qfr.analysis.equal_memory import VARY as MEMORY
 from qfr.analysis.family import selector
 from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import parse_groups
+from qfr.analysis.published import NAMES, published
 from qfr.canonical import digest
+from qfr.closing.reporting import ReportRequest, kept_settings, report_sweep
 from qfr.commands.common import (
     add_bootstrap,
     add_store,
@@ -27,10 +29,8 @@ from qfr.commands.common import (
     points,
 )
 from qfr.errors import TableError, TrackingError, UserError
-from qfr.front.reporting import ReportRequest, kept_settings, report_sweep
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.records import Policy
-from qfr.report.published import NAMES, published
 from qfr.scope import VARIES, check_axis
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Method

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from qfr.commands.common import add_store, existing_store, experiments, positive
 from qfr.errors import ConfigError, TrackingError
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.records import FaultKind, Policy
 from qfr.scoring import SCORER_VERSION
-from qfr.tracking.reader import read_cells
-from qfr.tracking.rescoring import Rescored, rescore
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.writing.rescoring import Rescored, rescore
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

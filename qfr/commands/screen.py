@@ -20,12 +20,12 @@ from qfr.analysis.levels import bits
 from qfr.commands.common import add_store
 from qfr.commands.sides import add_axes, read, require_levels, side
 from qfr.errors import ConfigError
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.records import FaultKind, Policy
 from qfr.scope import differ, scope_of
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Estimate
-from qfr.tracking.cells import LoggedCell, read_calls
+from qfr.tracking.reading.cells import LoggedCell, read_calls
 from qfr.tracking.store import Store
 
 

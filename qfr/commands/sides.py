@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qfr.analysis.decision_cells import of_preset, of_run
-from qfr.analysis.decisions import TARGETS
+from qfr.analysis.decisions.cells import of_preset, of_run
+from qfr.analysis.decisions.verdict import TARGETS
 from qfr.analysis.targets import Target
 from qfr.commands.common import existing_store, experiments
 from qfr.config import PRESET_BITS
@@ -16,8 +16,8 @@ from qfr.errors import ConfigError, did_you_mean
 from qfr.facts import CellFacts
 from qfr.records import Policy
 from qfr.scoring import SCORER_VERSION
-from qfr.tracking.cells import LoggedCell
-from qfr.tracking.reader import Reading, read_cells
+from qfr.tracking.reading.cells import LoggedCell
+from qfr.tracking.reading.reader import Reading, read_cells
 from qfr.tracking.store import Store
 
 _AXES = ("model", "prompt", "fault", "suite")

@@ -21,15 +21,15 @@ from rich.table import Table
 
 from qfr.commands.common import not_negative
 from qfr.errors import LogError, QfrError, TrackingError
-from qfr.front.patience import Patience
-from qfr.front.sharing import walk_lock
-from qfr.front.show import console
-from qfr.tracking.claims import Claimant
-from qfr.tracking.owner import Owner, this_process
-from qfr.tracking.parcel import Parcel, log_played, read_parcel, unfinished, waiting
+from qfr.grid.show import console
+from qfr.play.sharing import walk_lock
+from qfr.play.waiting import Patience
 from qfr.tracking.store import Store, open_store
-from qfr.tracking.sweep import close_sweep, find_sweep, read_plan
-from qfr.tracking.sweep_runs import UsedRun, settle_again
+from qfr.tracking.writing.claims import Claimant
+from qfr.tracking.writing.outbox import Parcel, log_played, read_parcel, unfinished, waiting
+from qfr.tracking.writing.owner import Owner, this_process
+from qfr.tracking.writing.sweep import close_sweep, find_sweep, read_plan
+from qfr.tracking.writing.sweep_runs import UsedRun, settle_again
 
 _STALE = float("inf")
 # A sweep on another machine may be at work however old its last sign of life is: its run is left alone.

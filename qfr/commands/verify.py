@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from qfr.front.show import console
-from qfr.front.verifying import Verification, verify
+from qfr.grid.show import console
 from qfr.registration.findings import Verdict
+from qfr.registration.verify import Verification, verify
 
 _STYLES = {
     Verdict.good: "green",

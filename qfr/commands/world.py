@@ -16,7 +16,7 @@ import argparse
 from qfr.canonical import Json, read_json
 from qfr.commands.world_checks import Mistake, check_world
 from qfr.errors import ConfigError
-from qfr.front.show import console
+from qfr.grid.show import console
 from qfr.world.base import Suite
 from qfr.world.finding import default_families, names
 

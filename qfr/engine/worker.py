@@ -14,7 +14,7 @@ from typing import TypeVar
 from qfr.config import EngineConfig
 from qfr.engine import child
 from qfr.engine.base import Answered, Ask, Counters, EngineInfo, Exactness
-from qfr.engine.gguf import ModelFile
+from qfr.engine.files.gguf import ModelFile
 from qfr.errors import EngineError, MachineryError, QfrError, WorkerDied
 from qfr.records import Generation
 

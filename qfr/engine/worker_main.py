@@ -7,10 +7,10 @@ import sys
 from multiprocessing.connection import Connection
 
 from qfr.engine import child
-from qfr.engine.exactness import examine
-from qfr.engine.llama import LlamaEngine
-from qfr.engine.llama_api import LlamaLog
-from qfr.engine.llama_streams import LlamaStreams
+from qfr.engine.llama.api import LlamaLog
+from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.exactness import examine
+from qfr.engine.llama.streams import LlamaStreams
 from qfr.engine.worker import (
     Advance,
     Afresh,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -20,9 +21,9 @@ from qfr.errors import ConfigError, UserError
 from qfr.front.arguments import check_arguments
 from qfr.front.exit_code import EXIT_CODE
 from qfr.front.messages import explain, explain_yaml
-from qfr.front.places import conf_folder
 from qfr.front.secrets import hidden
 from qfr.front.spelling import choices_in, replacing, respell
+from qfr.places import conf_folder
 
 
 def run_hydra(arguments: list[str]) -> int:
@@ -81,8 +82,10 @@ def task(cfg: DictConfig) -> object:
             "hydra.mode=RUN goes around the checks of the grid",
             hint="leave it out: one cell runs without it too",
         )
-    from qfr.front.job import run_job
+    from qfr.play.job import run_job
+    from qfr.play.progress import announce_job
 
+    announce_job(int(HydraConfig.get().job.num))
     try:
         return run_job(cell)
     except UserError as error:

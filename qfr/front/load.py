@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from omegaconf import DictConfig, OmegaConf
 
 from qfr.errors import ConfigError
-from qfr.front.checks import tasks_of
-from qfr.front.grid import Grid, Walk
+from qfr.grid.checks import tasks_of
+from qfr.grid.grid import Grid, Walk
 from qfr.world.base import sites
 
 # Last part of a launcher's class: what it is called, and whether its workers stand on other machines.

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if problem is not None:
         print(f"error: {problem}", file=sys.stderr)
         return USER_ERROR
-    from qfr.front.spent import SPENT
+    from qfr.play.timings import SPENT
 
     SPENT.begin()
     from qfr.errors import QfrError, UserError

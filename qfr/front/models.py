@@ -8,8 +8,8 @@ from hydra.core.global_hydra import GlobalHydra
 from qfr.config import CellConfig
 from qfr.errors import ConfigError, did_you_mean
 from qfr.front.compose import to_cell
-from qfr.front.places import conf_folder
 from qfr.front.spelling import choices_in, replacing, respell
+from qfr.places import conf_folder
 
 
 def model_names() -> tuple[str, ...]:

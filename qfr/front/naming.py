@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from qfr.engine.header import read_header
+from qfr.engine.files.header import read_header
 from qfr.errors import ModelFileError
 
 # The preset at the end of a file's name, and the number of a part.

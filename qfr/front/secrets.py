@@ -7,14 +7,12 @@ the launchers pass to their jobs, and the configuration holds only the variable'
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from omegaconf import DictConfig, OmegaConf
 
-from qfr.config import CellConfig
 from qfr.tracking.environment import redact
 
 VARIABLE = "QFR_TRACKING_URI"
@@ -49,14 +47,6 @@ def hide_in(config: DictConfig) -> list[str]:
     os.environ[VARIABLE] = uri
     config.tracking.uri = _STANDS_FOR
     return [f"{_KEY}={_STANDS_FOR}"]
-
-
-def recorded(cell: CellConfig) -> CellConfig:
-    """The cell as it is written down: its store's address without a password."""
-    uri = cell.tracking.uri
-    if uri is None or redact(uri, uri) == uri:
-        return cell
-    return dataclasses.replace(cell, tracking=dataclasses.replace(cell.tracking, uri=redact(uri, uri)))
 
 
 def _hide(argument: str) -> str:

@@ -17,22 +17,22 @@ from qfr.config import CellConfig, EngineKind, Mode, TrackingConfig
 from qfr.errors import ConfigError, TrackingError, UserError
 from qfr.front.compose import to_cell
 from qfr.front.exit_code import EXIT_CODE
-from qfr.front.grid import Grid, Point, Walk, build_grid, name_of, together, with_sweep
-from qfr.front.hours import hours_lines
 from qfr.front.load import Workers, load_lines
-from qfr.front.outcomes import JobOutcome
-from qfr.front.plan import make_plan, refuse_unusable
-from qfr.front.progress import announce
-from qfr.front.prompt_notes import prompt_lines
-from qfr.front.registered import Under, carry, check_grid, find_record
 from qfr.front.shared_store import check_store, store_notes
-from qfr.front.show import console, head_line, note_lines, show_plan, skipped_lines
-from qfr.front.spent import SPENT, time_line
+from qfr.grid.grid import Grid, Point, Walk, build_grid, name_of, together, with_sweep
+from qfr.grid.outcomes import JobOutcome
+from qfr.grid.plan import make_plan, refuse_unusable
+from qfr.grid.prompt_notes import prompt_lines
+from qfr.grid.show import console, head_line, note_lines, show_plan, skipped_lines
+from qfr.play.hours import hours_lines
+from qfr.play.progress import announce
+from qfr.play.timings import SPENT, time_line
+from qfr.registration.run_under import Under, carry, check_grid, find_record
 
 if TYPE_CHECKING:
-    from qfr.front.sharing import Job
-    from qfr.tracking.claims import Claimant
+    from qfr.play.sharing import Job
     from qfr.tracking.store import Store
+    from qfr.tracking.writing.claims import Claimant
 
 # Runs jobs, each a list of overrides; returns what they returned.
 Launch = Callable[[Sequence[Sequence[str]]], Sequence[object]]
@@ -116,7 +116,7 @@ def run_sweep(
         refuse_unusable(plan)
         return ()
     if mode is Mode.register:
-        from qfr.front.registering import register_grid
+        from qfr.registration.register import register_grid
 
         register_grid(grid, console())
         return ()
@@ -128,11 +128,11 @@ def run_sweep(
 
 
 def _run(grid: Grid, sweep: str, name: str, launch: Launch) -> Sequence[object]:
-    from qfr.front.closing import close_sweep
-    from qfr.front.patience import Patience, briefly
-    from qfr.front.sharing import run_jobs
-    from qfr.tracking.claims import Heartbeat
-    from qfr.tracking.sweep import kill_sweep
+    from qfr.closing.summary import close_sweep
+    from qfr.play.sharing import run_jobs
+    from qfr.play.waiting import Patience, briefly
+    from qfr.tracking.writing.claims import Heartbeat
+    from qfr.tracking.writing.sweep import kill_sweep
 
     found = check_grid([cell.config for cell in grid.cells])
     tracking, err = grid.cells[0].config.tracking, console(stderr=True)
@@ -190,15 +190,15 @@ def register_sweep(
     TrackingError
         The store cannot be had.
     """
-    from qfr.front.closing import planned
-    from qfr.front.patience import Patience
-    from qfr.front.recording import finished_file
-    from qfr.front.reporting import SETTINGS_TAG, report_settings
-    from qfr.tracking.claims import Claimant
-    from qfr.tracking.owner import this_process
-    from qfr.tracking.search import finished_cells
+    from qfr.closing.reporting import SETTINGS_TAG, report_settings
+    from qfr.closing.summary import planned
+    from qfr.play.recording import finished_file
+    from qfr.play.waiting import Patience
+    from qfr.tracking.reading.search import finished_cells
     from qfr.tracking.store import open_store
-    from qfr.tracking.sweep import open_sweep
+    from qfr.tracking.writing.claims import Claimant
+    from qfr.tracking.writing.owner import this_process
+    from qfr.tracking.writing.sweep import open_sweep
 
     tracking = grid.cells[0].config.tracking
     store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
@@ -227,7 +227,7 @@ def register_sweep(
 
 def left_running(store: Store, grid: Grid, who: Claimant) -> list[str]:
     """Mark runs of dead processes KILLED; those of this grid are taken over by its walks."""
-    from qfr.tracking.claims import reap
+    from qfr.tracking.writing.claims import reap
 
     return reap(store, who, _designs(grid))
 
@@ -235,7 +235,7 @@ def left_running(store: Store, grid: Grid, who: Claimant) -> list[str]:
 def job_of(walk: Walk, sweep: str) -> Job:
     """The job that plays a walk."""
     kinds, first = ",".join(walk.kinds), walk.cells[0]
-    from qfr.front.sharing import Job
+    from qfr.play.sharing import Job
 
     overrides = [*first.overrides, f"walk=[{kinds}]", f"sweep={sweep}"]
     designs = {cell.design.design_id for cell in walk.cells} | {first.design.clean_design_id}
@@ -255,7 +255,7 @@ def _held(tracking: TrackingConfig, grid: Grid, use: str | None) -> tuple[Mappin
     if tracking.uri is None and _absent(root / "mlflow.db"):
         # Without importing mlflow: a plan on a fresh machine is quick.
         return {}, f"none yet under {root}"
-    from qfr.tracking.search import finished_designs
+    from qfr.tracking.reading.search import finished_designs
     from qfr.tracking.store import peek_store
 
     designs = _designs(grid)

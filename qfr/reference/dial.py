@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qfr.config import QuantConfig
-from qfr.engine.quantize import derive
+from qfr.engine.files.quantize import derive
 from qfr.reference.quality import development, measure, open_engine
 
 

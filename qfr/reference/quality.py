@@ -21,8 +21,8 @@ import numpy as np
 from qfr.cell import Track, walk
 from qfr.config import EngineConfig, EngineKind, ExecutorKind, Gate, ServerConfig
 from qfr.engine.base import Engine
-from qfr.engine.gguf import open_model
-from qfr.engine.llama import LlamaEngine
+from qfr.engine.files.gguf import open_model
+from qfr.engine.llama.engine import LlamaEngine
 from qfr.episode import Episodes, Rules
 from qfr.records import Channel, Episode, FaultKind, Policy, Score
 from qfr.reference.clauses import HELD_OUT, compose, drop_retry

@@ -20,6 +20,7 @@ from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import Grouped, NamedGroup, grouped
 from qfr.analysis.pairing import Apart, kept_apart
 from qfr.analysis.process import Process, process
+from qfr.analysis.published import Published
 from qfr.analysis.ranking import Ranking, rank
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import TaskTable
@@ -28,13 +29,12 @@ from qfr.records import Policy
 from qfr.report.diagnosed import Diagnosed, Sources, diagnose
 from qfr.report.material import Material
 from qfr.report.outcomes import Map, outcome_maps
-from qfr.report.published import Published
-from qfr.report.standing import Followed, followed
+from qfr.report.registration_status import Followed, followed
 from qfr.scope import VARIES, varying
 from qfr.stats.intervals import Method
 
 if TYPE_CHECKING:
-    from qfr.tracking.reader import Reading
+    from qfr.tracking.reading.reader import Reading
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def build_report(
     Parameters
     ----------
     cells : sequence of Cell
-        Finished cells, as `qfr.tracking.reader.read_cells` returns them, each once.
+        Finished cells, as `qfr.tracking.reading.reader.read_cells` returns them, each once.
     options : ReportOptions, optional
     gaps : Gaps, optional
         What is missing or failed; see `gaps_of`.

@@ -15,9 +15,9 @@ from qfr.records import Episode, FaultKind
 from qfr.report.material import Material, Measured
 from qfr.report.transcripts import Packed, Parting, Transcripts, fitting, pack
 from qfr.scope import group, scope_of
-from qfr.tracking.cells import LoggedCell, read_calls, read_episodes
-from qfr.tracking.reader import Reading
-from qfr.tracking.simulations import read_other_errors
+from qfr.tracking.reading.cells import LoggedCell, read_calls, read_episodes
+from qfr.tracking.reading.reader import Reading
+from qfr.tracking.reading.simulations import read_other_errors
 from qfr.tracking.store import Store
 
 _FAULTS = [str(kind) for kind in FaultKind]

@@ -10,8 +10,8 @@ from qfr.report.layout import groups, memory_groups
 from qfr.report.notices import notices
 from qfr.report.page import clip
 from qfr.report.ranking import rankings
+from qfr.report.registration_tables import standing_table
 from qfr.report.replication import replication
-from qfr.report.standingviews import standing_table
 from qfr.report.text import spelled
 from qfr.report.views import Entry, Table, contrast_table
 from qfr.report.words import answers, overview

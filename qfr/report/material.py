@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from qfr.report.standing import Registrations
+from qfr.report.registration_status import Registrations
 from qfr.report.transcripts import Transcripts
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from qfr.analysis.cells import FEWEST_CERTIFIED
 from qfr.analysis.named_groups import not_run
 from qfr.analysis.trials import FOREIGN
-from qfr.registration.standing import Standing
+from qfr.registration.status import Standing
 from qfr.report.build import Report
 from qfr.report.layout import PANELS, TITLES, cell_name
 

@@ -18,6 +18,7 @@ from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
 from qfr.report.processtables import parting_table, process_tables
 from qfr.report.ranking import ONE_LOOK, Ranking, rankings
+from qfr.report.registration_tables import standing_table
 from qfr.report.replication import Replication, replication
 from qfr.report.sections import (
     FigureView,
@@ -30,7 +31,6 @@ from qfr.report.sections import (
     map_view,
     prompt_sections,
 )
-from qfr.report.standingviews import standing_table
 from qfr.report.text import spelled
 from qfr.report.transcripts import Transcripts
 from qfr.report.words import Answer, answers, overview

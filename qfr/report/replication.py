@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from qfr.analysis.published import Published, PublishedContrast
 from qfr.analysis.results import Contrast
 from qfr.facts import CellFacts
 from qfr.report.build import Report
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
 from qfr.report.layout import PANELS, TITLES, interval, signed
-from qfr.report.published import Published, PublishedContrast
 from qfr.report.views import Entry, Table
 
 

@@ -17,10 +17,10 @@ from qfr.analysis.process import Process
 from qfr.analysis.results import Contrast
 from qfr.facts import CellFacts
 from qfr.faults import USUAL
-from qfr.registration.standing import Standing
+from qfr.registration.status import Standing
 from qfr.report.build import Report
 from qfr.report.columns import CELLS, CONTRASTS, PROCESS
-from qfr.report.standing import best
+from qfr.report.registration_status import best
 from qfr.report.text import spelled
 
 _COUNTS = frozenset({"trial", "resamples", "seed", "episodes", "turns"})

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from qfr.analysis.cells import CellSummary
-from qfr.analysis.decisions import Direction, Outcome
+from qfr.analysis.decisions.verdict import Direction, Outcome
 from qfr.analysis.levels import NOT_STATED
 from qfr.analysis.pairing import level
 from qfr.analysis.results import Contrast

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from qfr.tracking.reader import read_cells
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parents[2]

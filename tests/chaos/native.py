@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qfr.engine import template as template_module
+from qfr.engine.llama import template as template_module
+from qfr.engine.llama.template import ChatTemplate
 from qfr.engine.native.check import call_form, written
 from qfr.engine.native.form import call_id
 from qfr.engine.native.reading import read_calls
-from qfr.engine.template import ChatTemplate
 from qfr.errors import QfrError
 from qfr.thoughts import PAIRS, opened_thought
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import FrameType
 
 from qfr.journal import log_bytes
-from qfr.tracking.cells import read_episodes
-from qfr.tracking.reader import read_cells
+from qfr.tracking.reading.cells import read_episodes
+from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import open_store
 from tests.chaos.services import ROOT, Missing, environment
 

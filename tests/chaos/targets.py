@@ -20,7 +20,7 @@ from qfr.archive.layout import check_log
 from qfr.archive.records import MANIFEST, read_manifest, read_run
 from qfr.arithmetic import evaluate
 from qfr.canonical import canonical, sha256_hex
-from qfr.engine.header import read_header
+from qfr.engine.files.header import read_header
 from qfr.errors import QfrError
 from qfr.foreign.reading import read_foreign
 from qfr.journal import encode, log_bytes, read_log

@@ -32,8 +32,8 @@ import tiny_models
 from engine_builders import engine_config
 from tiny_models import TinyModel, write_model
 
-from qfr.engine.gguf import open_model
-from qfr.engine.llama import LlamaEngine
+from qfr.engine.files.gguf import open_model
+from qfr.engine.llama.engine import LlamaEngine
 from qfr.errors import QfrError
 
 TAG = re.compile(

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from qfr.engine.llama.template import ChatTemplate
 from qfr.engine.native.form import ID, INDEX, CallForm, NoForm, call_id, derive, schema, shared_start
 from qfr.engine.native.reading import read_calls
-from qfr.engine.template import ChatTemplate
 
 _TOOL = "qfr_probe"
 _KEYS = ("qfr_key_one", "qfr_key_two")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qfr.engine.template import ChatTemplate
+from qfr.engine.llama.template import ChatTemplate
 from qfr.errors import ModelFileError
 from qfr.thoughts import apart
 

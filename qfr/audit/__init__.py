@@ -1,0 +1,3 @@
+"""Finished cells played again and compared with what was logged: `recorded_cell` reads a cell's configuration
+back from its run, `replay` plays it. Nothing is written to the store.
+"""

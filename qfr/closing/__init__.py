@@ -1,0 +1,3 @@
+"""After the last job: the closing table (`summary`), the report (`reporting`), and the registrations that its
+cells ran under (`registrations`).
+"""

@@ -1,0 +1,153 @@
+"""Opening engines: one loaded model at a time, kept while the next cells use the same file and settings."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from qfr.config import CellConfig, EngineKind
+from qfr.engine.base import Engine
+from qfr.engine.files.gguf import ModelFile
+from qfr.engine.files.resolve import resolve
+from qfr.engine.files.vram import process_bytes
+from qfr.engine.scripted import Policy, ScriptedEngine, ScriptedStreams
+from qfr.engine.worker import WorkerEngine
+from qfr.episode import Rules
+from qfr.grid.show import console
+from qfr.play.exactness import assure
+from qfr.play.gpus import take_gpu
+from qfr.world.base import Habits, World
+
+# Allowances for the context that a suite needs, in tokens and bytes. Tokenizers need about one token per
+# three bytes of such texts at most; digits and ids can take one token per byte.
+_PROMPT_STEP, _BYTES_PER_TOKEN = 1024, 2.0
+_OBSERVATION_TOKENS = 128
+_ROUND = 256
+
+
+def context_need(cell: CellConfig, world: World, system: str) -> int:
+    """Context length that an episode of the suite needs at most, in tokens, rounded up.
+
+    The prompt counts in steps of 1,024 tokens, so that prompts of similar length share one loaded model.
+    """
+    prompt = -(-len(system.encode("utf-8", "replace")) // int(_PROMPT_STEP * _BYTES_PER_TOKEN)) * _PROMPT_STEP
+    task = max(len(task.text.encode()) for task in world.tasks) / _BYTES_PER_TOKEN
+    turns = cell.suite.step_budget * (cell.executor.max_tokens + _OBSERVATION_TOKENS)
+    return -(-int(prompt + task + turns) // _ROUND) * _ROUND
+
+
+def _say(line: str) -> None:
+    console(stderr=True).print(line, markup=False, soft_wrap=True)
+
+
+class Shelf:
+    """Holds at most one loaded engine."""
+
+    def __init__(self) -> None:
+        self._key: tuple[object, ...] = ()
+        self._engine: Engine | None = None
+
+    def take(self, cell: CellConfig, world: World, system: str) -> tuple[Engine, ModelFile | None]:
+        """The engine for a cell: the one that stands here, or a new one (the old one is closed first).
+
+        Raises
+        ------
+        ModelFileError, MachineryError
+        """
+        if cell.engine.kind is EngineKind.scripted:
+            self.clear()
+            policy, streams = scripted_policy(cell, world), cell.engine.streams
+            self._engine = ScriptedStreams(policy, streams) if streams > 1 else ScriptedEngine(policy)
+            return self._engine, None
+        if cell.engine.kind is EngineKind.openai:
+            key: tuple[object, ...] = (repr(cell.engine.server), cell.engine.seed)
+            if self._engine is None or key != self._key:
+                from qfr.engine.openai.engine import OpenAIEngine
+
+                self.clear()
+                self._engine = OpenAIEngine(cell.engine.server, cell.engine.seed)
+                self._key = key
+            return self._engine, None
+        take_gpu(cell.engine.gpus, _say)
+        model = resolve(cell.model, cell.quant, Path(cell.tracking.root) / "models")
+        n_ctx = cell.engine.n_ctx or context_need(cell, world, system)
+        key = (model.path, model.sha256, repr(cell.engine), n_ctx)
+        if self._engine is None or key != self._key:
+            self.clear()
+            self._engine = loaded = WorkerEngine(model, cell.engine, n_ctx)
+            self._key = key
+            assure(loaded, cell.engine, Path(cell.tracking.root), _say)
+            for note in loaded.info.notes():
+                _say(f"{cell.model.name}: chat template: {note}")
+        return self._engine, model
+
+    def clear(self) -> None:
+        """Close the engine, if there is one. A dead or interrupted one is only forgotten."""
+        engine, self._engine, self._key = self._engine, None, ()
+        if engine is not None:
+            engine.close()
+
+
+def players(engine: Engine, cell: CellConfig) -> list[Engine]:
+    """Cursors that can play at the same time: a server's as many as the cell asks for, else the engine."""
+    if cell.engine.kind is EngineKind.openai:
+        from qfr.engine.openai.engine import OpenAIEngine
+
+        assert isinstance(engine, OpenAIEngine)
+        return [engine.another() for _ in range(cell.engine.server.concurrency)]
+    return [engine]
+
+
+def repeated(engine: Engine, cell: CellConfig, world: World, system: str) -> str:
+    """What a repeated episode of a served model showed; empty for engines in process."""
+    if cell.engine.kind is not EngineKind.openai:
+        return ""
+    from qfr.engine.openai.engine import OpenAIEngine
+    from qfr.play.repeats import repeat_of
+
+    assert isinstance(engine, OpenAIEngine)
+    server = cell.engine.server
+    return repeat_of(engine, server.concurrency, world, system, rules_of(cell), server.base_url)
+
+
+def rules_of(cell: CellConfig) -> Rules:
+    """What the cell's episodes are played by."""
+    return Rules(
+        executor=cell.executor.kind,
+        step_budget=cell.suite.step_budget,
+        error_budget=cell.suite.error_budget,
+        max_tokens=cell.executor.max_tokens,
+        fault_code=cell.fault.code,
+        fault_message=cell.fault.message,
+        trial=cell.trial,
+        fault_times=cell.fault.times,
+        fault_retry_after=cell.fault.retry_after,
+    )
+
+
+def peak_memory(engine: Engine | None) -> int | None:
+    """Largest resident size of the engine's process in bytes, None where there is none."""
+    return engine.peak_memory_bytes() if isinstance(engine, WorkerEngine) else None
+
+
+def device_memory(engine: Engine | None) -> int | None:
+    """GPU memory of the engine's process in bytes, None where it holds none or the driver does not tell."""
+    if not isinstance(engine, WorkerEngine) or not engine.info.offloaded_layers:
+        return None
+    return process_bytes(engine.pid)
+
+
+def scripted_policy(cell: CellConfig, world: World) -> Policy:
+    """The world's scripted agent, which retries a failing call as often as its preset's skill says.
+
+    Whether it retries depends on the prompt, the preset and the task alone, so cells are reproducible.
+    """
+    skill = cell.engine.skill.get(cell.quant.preset, 1.0)
+    tasks = {task.text: task for task in reversed(world.tasks)}
+
+    def policy(system: str, task: str, transcript: tuple[tuple[str, str], ...]) -> str:
+        seed = hashlib.sha256(f"{system}\0{task}\0{cell.trial}".encode("utf-8", "replace")).digest()
+        draw = int.from_bytes(seed[:8], "big") / 2**64
+        return world.next_turn(tasks[task], transcript, Habits(attempts=3 if draw < skill else 1))
+
+    return policy
