@@ -117,7 +117,7 @@ class _Plan:
     def files(self) -> int:
         """Files that may be played."""
         limit = self.arguments.max_gb
-        return 1 + sum(limit is None or arm.gigabytes <= limit for arm in self.family.arms[1:])
+        return 1 + len([arm for arm in self.family.arms[1:] if limit is None or arm.gigabytes <= limit])
 
     def open(self, arm: Arm) -> Waves:
         return self.waves.setdefault(arm.path, Waves(self._cells[arm.path], self.count))

@@ -47,8 +47,7 @@ def hours_line(reference: Waves, candidate: Waves, waves: int, files: int) -> st
         return "no time known: the first waves were played before"
     wave = statistics.fmean(known)
     return (
-        f"a wave takes about {span(wave)}: at most about {span(wave * waves * files)} for {files} files, most often "
-        "a third of that"
+        f"a wave of a file takes about {span(wave)}: {span(wave * waves * files)} at most for {files} files"
     )
 
 
