@@ -54,7 +54,8 @@ def test_at_the_margin_no_bet_gains_in_expectation(
 
 
 def test_blocks_of_a_fixed_mix_of_strata_gain_nothing_either() -> None:
-    # One stratum gains 10 points, the other loses 20: the mix is at the margin, and whole blocks come in order.
+    # One stratum gains 10 points, the other loses 20: the mix is at the margin, and whole blocks come in
+    # order.
     gain, loss = {0.0: 0.5, 0.2: 0.5}, {-0.3: 2 / 3, 0.0: 1 / 3}
     expected = sum(
         gain[first] * loss[second] * math.exp(above(np.array([first, second]), -0.05)[-1])
