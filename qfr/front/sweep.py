@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +32,9 @@ from qfr.play.timings import SPENT, time_line
 from qfr.registration.run_under import Under, carry, check_grid, find_record
 
 if TYPE_CHECKING:
-    from qfr.play.sharing import Job
+    from qfr.play.sharing import Job, Launch
     from qfr.tracking.store import Store
     from qfr.tracking.writing.claims import Claimant
-
-# Runs jobs, each a list of overrides; returns what they returned.
-Launch = Callable[[Sequence[Sequence[str]]], Sequence[object]]
 
 # What answered, in the line of times.
 _ENGINES = {
@@ -67,7 +66,7 @@ def point_of(cfg: DictConfig, overrides: Sequence[str]) -> Point:
             f"exclude={exclude!r} is not possible", hint="use a list of maps: [{model: qwen, quant: q3_k_m}]"
         )
     entries = tuple({str(key): str(value) for key, value in entry.items()} for entry in exclude)
-    return Point(tuple(overrides), choices, entries, lambda: to_cell(cfg))
+    return Point(tuple(overrides), choices, entries, cache(lambda: to_cell(cfg)))
 
 
 def run_sweep(
@@ -88,7 +87,7 @@ def run_sweep(
     sweep : str
         Id of this sweep.
     launch : callable
-        Runs jobs, each a list of overrides; returns what they returned.
+        Runs jobs; returns what they returned.
     workers : Workers
         Of the launcher.
 
@@ -190,8 +189,8 @@ def register_sweep(
     TrackingError
         The store cannot be had.
     """
-    from qfr.closing.reporting import SETTINGS_TAG, report_settings
     from qfr.closing.summary import planned
+    from qfr.closing.unchanged import SETTINGS_TAG, report_settings
     from qfr.play.recording import finished_file
     from qfr.play.waiting import Patience
     from qfr.tracking.reading.search import finished_cells
@@ -240,7 +239,11 @@ def job_of(walk: Walk, sweep: str) -> Job:
     overrides = [*first.overrides, f"walk=[{kinds}]", f"sweep={sweep}"]
     designs = {cell.design.design_id for cell in walk.cells} | {first.design.clean_design_id}
     return Job(
-        name_of(first.config).rpartition(" ")[0], overrides, frozenset(designs), first.design.clean_design_id
+        name=name_of(first.config).rpartition(" ")[0],
+        cell=dataclasses.replace(first.config, walk=list(walk.kinds), sweep=sweep),
+        overrides=overrides,
+        designs=frozenset(designs),
+        clean_design=first.design.clean_design_id,
     )
 
 

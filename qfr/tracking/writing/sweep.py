@@ -84,6 +84,12 @@ def close_sweep(store: Store, sweep_run_id: str, *, ok: bool) -> None:
         store.client.set_terminated(sweep_run_id, "FINISHED" if ok else "FAILED")
 
 
+def tag_sweep(store: Store, sweep_run_id: str, tags: Mapping[str, str]) -> None:
+    """Put tags on the sweep's run."""
+    with guard(store.shown, store.tracking_uri):
+        log_batches(store, sweep_run_id, tags=tags)
+
+
 def kill_sweep(store: Store, sweep_run_id: str) -> None:
     """Mark the sweep's run KILLED: interrupted."""
     with guard(store.shown, store.tracking_uri):
