@@ -1,4 +1,4 @@
-"""Start-up: how long commands take in which nothing is played, beside the imports that they cannot do without.
+"""Start-up: how long commands take that play next to nothing, beside the imports that they need.
 
 python -m benchmarks.startup                    the rehearsal (`experiment=smoke`)
 python -m benchmarks.startup --demo             the demo too: it is played once first

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
@@ -69,9 +69,9 @@ class ComposedOnce(ConfigLoader):
     """
 
     def __init__(self, loader: ConfigLoader) -> None:
-        assert isinstance(loader, ConfigLoaderImpl)
-        loader.repository = ReadOnce(loader.repository)
-        self._loader: ConfigLoader = loader
+        own: Any = loader
+        own.repository = ReadOnce(own.repository)
+        self._loader = loader
         self._points: dict[tuple[str, ...], DictConfig] = {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -91,7 +91,8 @@ class ComposedOnce(ConfigLoader):
         walk, sweep = (text.partition("=")[2] for text in own)
         with open_dict(known):
             known.walk, known.sweep = [kind for kind in walk.strip("[]").split(",") if kind], sweep
-            known.hydra.overrides.task = list(sweep_overrides)
+            before = [text for text in known.hydra.overrides.task if not text.startswith(("walk=", "sweep="))]
+            known.hydra.overrides.task = [*before, *own]
         return known
 
     def load_configuration(
