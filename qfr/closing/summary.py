@@ -87,6 +87,7 @@ def close_sweep(
     unchanged = not lacking and not broken and all(one.status is Status.skipped for one in said.values())
     before = standing_report(store, cells[0], designs, held.used.values()) if unchanged else None
     if before is not None:
+        sweeps.link_report(store, run_id, before.run_id, before.sweep)
         _say_line(out, f"Nothing changed since sweep {before.sweep}; its report stands: {before.page}")
     elif not _report(store, cells[0], sweep, out, held, designs) and not some_shards(designs):
         lacking = list(wanted)
@@ -125,6 +126,7 @@ def _report(
             from qfr.closing.reporting import ReportRequest, report_sweep
 
             report_sweep(store, ReportRequest.of(cell, sweep), out)
+            sweeps.link_report(store, held.run_id, held.run_id, sweep)
             sweeps.tag_sweep(store, held.run_id, {KEY_TAG: report_key(cell, planned, held.used.values())})
     except QfrError as error:
         # The runs are safe; a report can be made again at any time.

@@ -26,6 +26,8 @@ class StandingReport:
     """The report of an earlier sweep."""
 
     sweep: str
+    run_id: str
+    # Of the sweep's own run in MLflow.
     page: Path
 
 
@@ -84,5 +86,5 @@ def standing_report(
         sweep = run.data.tags["qfr.sweep"]
         page = report_folder(cell, sweep).expanduser().absolute() / "report.html"
         if page.exists():
-            return StandingReport(sweep, page)
+            return StandingReport(sweep, run.info.run_id, page)
     return None

@@ -191,22 +191,30 @@ def register_sweep(
     """
     from qfr.closing.summary import planned
     from qfr.closing.unchanged import SETTINGS_TAG, report_settings
+    from qfr.places import data_folder
     from qfr.play.recording import finished_file
+    from qfr.play.run_facts import git_state
     from qfr.play.waiting import Patience
     from qfr.tracking.reading.search import finished_cells
     from qfr.tracking.store import open_store
     from qfr.tracking.writing.claims import Claimant
-    from qfr.tracking.writing.owner import this_process
+    from qfr.tracking.writing.descriptions import NOTE_TAG, describe_sweep
+    from qfr.tracking.writing.owner import source_tags, this_process
     from qfr.tracking.writing.sweep import open_sweep
 
     tracking = grid.cells[0].config.tracking
     store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
     who = Claimant(this_process(store.root), tracking.stale_after)
-    tags = dict(who.me.tags) | {SETTINGS_TAG: report_settings(grid.cells[0].config)}
+    configs = [cell.config for cell in grid.cells]
+    tags = dict(who.me.tags) | source_tags(git_state(str(data_folder()))[0])
+    tags |= {
+        SETTINGS_TAG: report_settings(configs[0]),
+        NOTE_TAG: describe_sweep(len(configs), axes_of(configs)),
+    }
     if found is not None:
         carry(found, tracking)
         tags |= {"registration": found.id, "deviation": found.deviation}
-    cells = planned([cell.config for cell in grid.cells])
+    cells = planned(configs)
     patience = Patience(tracking.patience, lambda line: console(stderr=True).print(line, markup=False))
     run_id = patience.call(
         "opening the sweep", lambda: open_sweep(store, sweep, name=name, tags=tags, planned=cells)
@@ -222,6 +230,17 @@ def register_sweep(
         note.parent.mkdir(exist_ok=True)
         note.write_text(canonical(known))
     return store, run_id, who
+
+
+def axes_of(cells: Sequence[CellConfig]) -> list[tuple[str, list[str]]]:
+    """What varies in a grid and what does not, for its description."""
+    return [
+        ("models", [one.model.name for one in cells]),
+        ("presets", [one.quant.preset for one in cells]),
+        ("prompts", [one.prompt.name for one in cells]),
+        ("faults", [str(one.fault.kind) for one in cells]),
+        ("suites", [one.suite.name for one in cells]),
+    ]
 
 
 def left_running(store: Store, grid: Grid, who: Claimant) -> list[str]:
