@@ -64,10 +64,9 @@ def download(file: HubFile, folder: str | None) -> Path:
     http_error: type[BaseException] = errors.HfHubHTTPError.__bases__[0]
     endpoint = os.environ.get("HF_ENDPOINT")
     try:
-        # What is not there, or nobody who answers, is told at once: the download itself tries for half a minute.
-        get_hf_file_metadata(
-            hf_hub_url(file.repo_id, file.filename, revision=file.revision, endpoint=endpoint)
-        )
+        # What is not there, or nobody who answers, is said at once: the download tries for half a minute.
+        url = hf_hub_url(file.repo_id, file.filename, revision=file.revision, endpoint=endpoint)
+        get_hf_file_metadata(url)
         return Path(hf_hub_download(file.repo_id, file.filename, revision=file.revision, endpoint=endpoint))
     except errors.GatedRepoError:
         reason = "the repository is gated: accept its terms on its page and log in with `hf auth login`"
