@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 
 from qfr.config import CellConfig, EngineKind
@@ -31,6 +32,7 @@ class Design:
     # table or none.
 
 
+@cache
 def declared_commit() -> tuple[str, str]:
     """llama.cpp's commit by the version of llama-cpp-python, and where it is known from (table or none).
 
