@@ -122,7 +122,7 @@ class _Decoder:
             self._made[place] = tuple(self.decode(item) for item in text["u"])
             return self._made[place]
         kind = self._classes[text["o"]]
-        thing = self._keep(kind.__new__(kind))
+        thing = self._keep(object.__new__(kind))
         for name, item in text["a"]:
             setattr(thing, name, self.decode(item))
         return thing

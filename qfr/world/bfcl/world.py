@@ -64,6 +64,19 @@ def of_suite(suite: Suite) -> BfclWorld:
     return BfclWorld(suite, taken)
 
 
+class _Given:
+    """A state as a key: the very same one."""
+
+    def __init__(self, state: Mapping[str, Json]) -> None:
+        self.state = state
+
+    def __hash__(self) -> int:
+        return id(self.state)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Given) and other.state is self.state
+
+
 class BfclWorld(BaseWorld):
     """A selection of the benchmark's tasks.
 
@@ -80,7 +93,11 @@ class BfclWorld(BaseWorld):
         self._entries = entries
         played = {id_: play(entry) for id_, entry in entries.items()}
         self._writing = {call.tool for gold in played.values() for call in gold.calls if call.writes}
+        # What the scripted agent asks for again at each turn; a state is a value, so answers can be kept.
         self._ends = lru_cache(maxsize=64)(self._ends_of)
+        self._begun = lru_cache(maxsize=64)(self._start)
+        self._proved = lru_cache(maxsize=64)(self._proofs)
+        self._answered = lru_cache(maxsize=256)(self._answer)
         super().__init__(suite, tuple(self._task(id_, gold) for id_, gold in played.items()))
 
     def _ends_of(self, task_id: str) -> tuple[TurnEnd, ...]:
@@ -98,10 +115,11 @@ class BfclWorld(BaseWorld):
             for document in package.documents(kind)
             if document["name"] not in entry.excluded
         ]
+        # Families share texts; the id in the first line tells their tasks apart.
         return Task(
             id=id_,
             family=entry.family,
-            text="\n".join(["Tools of this task:", *lines(entry, turn=None), "", first]),
+            text="\n".join([f"Tools of task {id_}:", *lines(entry, turn=None), "", first]),
             tools=(*names, *(tool.name for tool in self.ends)),
             gold_calls=gold.calls,
             answer=None,
@@ -119,7 +137,10 @@ class BfclWorld(BaseWorld):
         return (*map(package.tool, documents, roles), *self.ends)
 
     def start(self, task: Task) -> State:
-        live = Live.start(self._entries[task.id])
+        return self._begun(task.id)
+
+    def _start(self, task_id: str) -> State:
+        live = Live.start(self._entries[task_id])
         return {
             **live.public(),
             "_objects": live.freeze(),
@@ -133,8 +154,12 @@ class BfclWorld(BaseWorld):
         self, task: Task, state: State, tool: str, arguments: Mapping[str, Json]
     ) -> tuple[State, Outcome]:
         assert state is not None
+        return self._answered(task.id, _Given(state), tool, canonical(arguments))
+
+    def _answer(self, task_id: str, given: _Given, tool: str, arguments: str) -> tuple[State, Outcome]:
+        state = given.state
         live = Live.thaw(state["_objects"])
-        result = live.call(tool, arguments)
+        result = live.call(tool, arguments_of(arguments))
         objects = live.freeze()
         if live.full(objects):
             return {**state, "_called": True}, Refused(_FULL)
@@ -142,7 +167,7 @@ class BfclWorld(BaseWorld):
         if result.record is None:
             return after, Refused(result.error)
         seen, told = cast("dict[str, Decimal]", state["_seen"]), mark(result.text)
-        if any(told in end.results for end in self._ends(task.id)):
+        if any(told in end.results for end in self._ends(task_id)):
             after["_seen"] = {**seen, told: seen.get(told, Decimal(0)) + 1}
         return after, Found(result.record)
 
@@ -197,6 +222,9 @@ class BfclWorld(BaseWorld):
 
     def proofs(self, task: Task) -> tuple[GoldCall | None, ...]:
         """Per gold call that writes, a lookup without arguments whose record the write changes."""
+        return self._proved(task)
+
+    def _proofs(self, task: Task) -> tuple[GoldCall | None, ...]:
         state, user, found = self.start(task), 0, list[GoldCall | None]()
         plain = [name for name in task.tools if self._plain_lookup(name)]
         for call in task.gold_calls:
