@@ -137,6 +137,8 @@ class Scripts:
                 observation = observe_user(task.follow_ups[said]) if more else observe_end()
                 turns.append(Turn(len(turns), generation, ParseKind.strict, None, observation))
                 said += 1
+                if more:
+                    injector.heard()
                 answer = None if more else canonical(generation.text.strip())
                 ending = self._ending(None if more else Role.submit, generation, len(turns), errors)
             else:
