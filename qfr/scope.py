@@ -37,7 +37,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "model": ("model.*", "quant.imatrix", "file.*", "log.*", "engine.server.*", "template.*", "measured.*"),
     "prompt": ("prompt.*", "measured.n_ctx"),
     "fault": ("fault.*",),
-    "executor": ("executor.*", "measured.n_ctx"),
+    "executor": ("executor.*", "measured.n_ctx", "version.schema"),
     "suite": ("suite.*", "measured.n_ctx"),
     "kv": ("engine.type_k", "engine.type_v", "engine.flash_attn"),
     "build": ("build.*",),
