@@ -18,7 +18,7 @@ from typing import Any
 from qfr.choices import Thinking
 from qfr.engine.base import Native, Past, PastCall
 from qfr.engine.llama.shape import MARK, SYSTEM, TASK, mark
-from qfr.engine.llama.template import SYSTEM_JOIN
+from qfr.engine.llama.template import SYSTEM_JOIN, Dialect
 from qfr.engine.llama.transcript import Body, Content, Layout, Markup, Shown, readable
 from qfr.engine.native.form import CallForm, call_id
 from qfr.errors import EngineError, ModelFileError
@@ -30,6 +30,9 @@ _THOUGHT_KEYS = ("reasoning_content", "thinking", "reasoning")
 _PLAIN_KEY = re.compile(r"\w{0,64}")
 # Places of a turn's own contents among its pieces; texts of its calls follow.
 _THOUGHT, _SAID, _FIRST = 0, 1, 2
+
+# Contents of the example by which a template is examined.
+_MARKS = {"system": mark(SYSTEM), "user": mark(TASK), "tool": mark(3)}
 
 Message = dict[str, Any]
 
@@ -56,7 +59,7 @@ class NativeLayout:
 
     def __init__(self, layout: Layout, form: CallForm, native: Native, ends: Sequence[str]) -> None:
         self.template, self.form, self.ends = layout.template, form, tuple(ends)
-        self.thinking, self._dialect = native.thinking, layout.shape.dialect
+        self.thinking = native.thinking
         self.tools: list[Message] = json.loads(native.tools)
         self.names = {str(tool["function"]["name"]) for tool in self.tools}
         self.content = lru_cache(_KEPT)(self._content)
@@ -64,20 +67,27 @@ class NativeLayout:
         known = self.tools[0]["function"]["parameters"]["properties"]
         call = PastCall(name, json.dumps({next(iter(known), "qfr_key"): "QFRVALUE"}))
         self._sample = Past("", "", (call,), ("QFRRESULT",))
-        marks = {"system": mark(SYSTEM), "user": mark(TASK), "tool": mark(3)}
-        self._around = self.render(self._example(marks))
-        for role, one in marks.items():
-            if self._around.count(one) != 1:
-                raise ModelFileError(
-                    f"its chat template does not show the {role} message once in a conversation with a call",
-                    where=self.template.file,
-                    hint="executor=tolerant plays the text protocol",
-                )
+        own = layout.shape.dialect
+        # Some templates drop the system message once a tool has answered: then it heads the user's.
+        self._dialect, self._around = self._tried(own) or self._tried(replace(own, system=False)) or (own, "")
+        if not self._around:
+            raise ModelFileError(
+                "its chat template loses the system text, the task or the result of a call in a conversation "
+                "with tools",
+                where=self.template.file,
+                hint="executor=tolerant plays the text protocol",
+            )
         self.thought_key = next(filter(self._shows_thought, _THOUGHT_KEYS), None)
         opening = self.render(self.opening(mark(SYSTEM), mark(TASK)))
         prompt = MARK.split(opening)[-1]
         markup = "\0".join([layout.shape.markup, *MARK.split(opening)[::3], *MARK.split(self._around)[::3]])
         self.shape = replace(layout.shape, prompt=prompt, markup=markup)
+
+    def _tried(self, dialect: Dialect) -> tuple[Dialect, str] | None:
+        """An example in a dialect; None where a text of it is not shown once."""
+        self._dialect = dialect
+        text = self.render(self._example(_MARKS))
+        return (dialect, text) if all(text.count(one) == 1 for one in _MARKS.values()) else None
 
     def begun(self, system: str, task: str) -> NativeConversation:
         """An episode that begins."""
@@ -139,17 +149,15 @@ class NativeLayout:
         ]
 
     def _shows_thought(self, key: str) -> bool:
-        texts = {"system": mark(SYSTEM), "user": mark(TASK), "tool": mark(3)}
         try:
-            return self.render(self._example(texts, mark(2), key)).count(mark(2)) == 1
+            return self.render(self._example(_MARKS, mark(2), key)).count(mark(2)) == 1
         except ModelFileError:
             return False
 
     def _content(self, role: str, text: str) -> str:
         """A text as the template shows it between its neighbours: stripped, or escaped."""
-        marks = {"system": mark(SYSTEM), "user": mark(TASK), "tool": mark(3)}
-        head, tail = self._around.split(marks[role])
-        whole = self.render(self._example(marks | {role: text}))
+        head, tail = self._around.split(_MARKS[role])
+        whole = self.render(self._example(_MARKS | {role: text}))
         if len(whole) < len(head) + len(tail) or not (whole.startswith(head) and whole.endswith(tail)):
             raise EngineError(
                 "its chat template changes other messages with the text of one", where=self.template.file
@@ -158,12 +166,23 @@ class NativeLayout:
 
 
 @dataclass(frozen=True)
+class _Tail:
+    """What stands behind a turn's last content."""
+
+    name: str
+    # The call's name where that comes last: no text follows it.
+    times: int
+    # How often it stands behind the last mark.
+    text: str
+    # What the template writes then, up to what ends a turn.
+
+
+@dataclass(frozen=True)
 class _Turn:
     """A turn with what followed it."""
 
     past: Past
-    tail: str
-    # What the template writes behind its last content, up to the turn's end.
+    tail: _Tail
 
 
 @dataclass(frozen=True)
@@ -192,7 +211,7 @@ class NativeConversation:
         if isinstance(told, str):
             raise EngineError("a turn of the text protocol in a native episode")
         past = replace(told, results=tuple(map(readable, told.results)))
-        grown = replace(self, turns=(*self.turns, _Turn(past, "")), prompts=list(self.prompts))
+        grown = replace(self, turns=(*self.turns, _Turn(past, _Tail("", 0, ""))), prompts=list(self.prompts))
         tail = grown._tail(len(self.turns))
         return replace(grown, turns=(*self.turns, _Turn(past, tail)))
 
@@ -254,27 +273,28 @@ class NativeConversation:
 
     # Where turns stand
 
-    def _tail(self, turn: int) -> str:
+    def _tail(self, turn: int) -> _Tail:
         """What the template writes behind a turn's last content, up to what ends a turn."""
         messages, _ = self._messages(frozenset(range(turn)), most=turn)
         text = self.layout.render(messages, prompt=False)
-        tail = text[self._anchor(text, turn, len(text)) :]
-        places = [tail.index(end) for end in self.layout.ends if end and end in tail]
-        return tail[: min(places)] if places else tail.rstrip()
+        past, last = self.turns[turn].past, self._last_mark(text, turn, len(text))
+        name, times = "", 0
+        if past.calls and past.calls[-1].name in self.layout.names:
+            times = text.count(past.calls[-1].name, last)
+            name = past.calls[-1].name if times else ""
+        tail = text[_behind(text, name, times, last) :]
+        size = self._ends_at(tail)
+        return _Tail(name, times, tail.rstrip() if size is None else tail[:size])
 
-    def _anchor(self, text: str, turn: int, limit: int) -> int:
-        """Where the last known text of a turn ends."""
-        number = 2 + 2 * turn
-        marks = list(MARK.finditer(text, 0, limit))
-        own = [found.end() for found in marks if int(found[1]) == number]
-        before = max((found.end() for found in marks if int(found[1]) < number), default=0)
-        calls = self.turns[turn].past.calls
-        if calls and calls[-1].name in self.layout.names:
-            place = text.rfind(calls[-1].name, before, limit)
-            own.append(place + len(calls[-1].name) if place >= 0 else 0)
-        if not max(own, default=0):
-            raise self._lost(f"turn {turn}")
-        return max(own)
+    def _ends_at(self, text: str) -> int | None:
+        """Where the first text stands that ends a turn; None where there is none."""
+        places = [text.index(end) for end in self.layout.ends if end and end in text]
+        return min(places) if places else None
+
+    def _last_mark(self, text: str, turn: int, limit: int) -> int:
+        """Where the last mark of a turn ends; of the message before it, where the turn has none."""
+        marks = [found for found in MARK.finditer(text, 0, limit) if int(found[1]) <= 2 + 2 * turn]
+        return max((found.end() for found in marks), default=0)
 
     def _spans(self, text: str) -> list[_Span]:
         """Where each turn stands in a rendering; every other message has to be there, once and in order."""
@@ -290,10 +310,17 @@ class NativeConversation:
         for turn, one in enumerate(self.turns):
             first = next(place for place in found if int(place[1]) == 3 + 2 * turn)
             last = [place for place in found if int(place[1]) < 3 + 2 * turn][-1]
-            anchor = self._anchor(text, turn, first.start())
-            if not text.startswith(one.tail, anchor):
-                raise self._lost(f"the end of turn {turn}")
-            spans.append(_Span(last.end(), anchor + len(one.tail)))
+            tail = one.tail
+            behind = _behind(text, tail.name, tail.times, self._last_mark(text, turn, first.start()))
+            if behind < 0:
+                raise self._lost(f"turn {turn}")
+            region = text[behind : first.start()]
+            size = self._ends_at(region)
+            if size is None:
+                if not region.startswith(tail.text):
+                    raise self._lost(f"the end of turn {turn}")
+                size = len(tail.text)
+            spans.append(_Span(last.end(), behind + size))
         return spans
 
     def _stays(self, turn: int, text: str, span: _Span) -> bool:
@@ -356,6 +383,16 @@ def _parts(text: str, pieces: Mapping[tuple[int, int], str]) -> tuple[str, tuple
     if not parts:
         return text, ()
     return before, (*parts, *([Markup(text[rest:])] if text[rest:] else []))
+
+
+def _behind(text: str, name: str, times: int, start: int) -> int:
+    """Where a name ends that stands so often behind a place; the place itself without a name, else -1."""
+    for _ in range(times if name else 0):
+        place = text.find(name, start)
+        if place < 0:
+            return -1
+        start = place + len(name)
+    return start
 
 
 def _masked(value: Any, form: CallForm, masked: Any, depth: int) -> Any:
