@@ -206,11 +206,6 @@ class ExecutorConfig:
 
     def __post_init__(self) -> None:
         check_at_least("executor.max_tokens", self.max_tokens, 1)
-        if self.thinking is not Thinking.template and self.kind is not ExecutorKind.native:
-            raise ConfigError(
-                f"executor.thinking={self.thinking} is for executor=native",
-                hint="the text protocol shows earlier turns as the chat template does",
-            )
 
 
 @dataclass

@@ -63,7 +63,7 @@ _FOLLOWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("fault.kind", ("fault.*",)),
     ("suite.name", (*_OF_A_SUITE, "suite.sha256", "measured.*")),
     ("suite.*", ("suite.sha256", "measured.*")),
-    ("executor.*", ("measured.*",)),
+    ("executor.*", ("measured.*", "version.schema")),
     ("fault.*", ("fault.sha256",)),
     ("build.llama_commit", ("build.*",)),
     ("build.library_version", ("build.library_sha256",)),
@@ -142,7 +142,7 @@ def scope_of(facts: CellFacts) -> Scope:
         "executor.kind": facts.executor,
         "trial": str(facts.trial),
         "engine.kind": facts.engine,
-        "prompt.sha256": facts.prompt_sha256,
+        "prompt.sha256": _prompt_digest(values, facts.prompt_sha256),
         "suite.sha256": facts.suite_sha256,
         "template.sha256": facts.template_sha256,
         "file.sha256": facts.model_sha256,
@@ -175,6 +175,11 @@ def scope_of(facts: CellFacts) -> Scope:
     return Scope(values | {key: value for key, value in named.items() if value})
 
 
+def _prompt_digest(values: Mapping[str, str], read: str) -> str:
+    """A prompt's digest: of its file where the executor decides what is appended to it."""
+    return values.get("prompt.sha256", read) if "prompt.bare" in values else read
+
+
 def scope_of_design(design: Mapping[str, object], named: Mapping[str, str]) -> Scope:
     """Return the scope of a cell that is only planned, from what its design_id is the hash of.
 
@@ -194,13 +199,14 @@ def scope_of_design(design: Mapping[str, object], named: Mapping[str, str]) -> S
             found |= {
                 f"{prefix}.{name}": item for name, item in value.items() if name not in ("name", "preset")
             }
-        else:
+        elif not (key == "prompt_sha256" and "prompt_file" in design):
             found[_DESIGN.get(key, f"version.{key}")] = value
     return Scope({key: _text(value) for key, value in found.items() if value is not None} | dict(named))
 
 
 _DESIGN = {
     "prompt_sha256": "prompt.sha256",
+    "prompt_file": "prompt.sha256",
     "suite_sha256": "suite.sha256",
     "llama_commit": "build.llama_commit",
 }
