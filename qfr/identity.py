@@ -146,8 +146,6 @@ def design_fields(
         "prompt_sha256": prompt_sha256,
         "suite_sha256": suite_sha256,
         "llama_commit": llama_commit.removesuffix("-dirty"),
-        # What is appended to such a prompt follows from executor and suite.
-        **({"prompt_file": cfg.prompt.sha256} if cfg.prompt.bare else {}),
     }
 
 

@@ -199,14 +199,13 @@ def scope_of_design(design: Mapping[str, object], named: Mapping[str, str]) -> S
             found |= {
                 f"{prefix}.{name}": item for name, item in value.items() if name not in ("name", "preset")
             }
-        elif not (key == "prompt_sha256" and "prompt_file" in design):
+        else:
             found[_DESIGN.get(key, f"version.{key}")] = value
     return Scope({key: _text(value) for key, value in found.items() if value is not None} | dict(named))
 
 
 _DESIGN = {
     "prompt_sha256": "prompt.sha256",
-    "prompt_file": "prompt.sha256",
     "suite_sha256": "suite.sha256",
     "llama_commit": "build.llama_commit",
 }
