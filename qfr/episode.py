@@ -8,24 +8,30 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from qfr.canonical import canonical, read_json
-from qfr.config import ExecutorKind
-from qfr.engine.base import Ask, Engine, EngineInfo, StreamEngine
+from qfr.config import ExecutorKind, Thinking
+from qfr.engine.base import Ask, Engine, EngineInfo, Native, Past, StreamEngine
+from qfr.engine.native.turn import NativeRead, read, schemas
 from qfr.errors import EngineError
 from qfr.protocol import (
     ParsedTurn,
     Problem,
     is_message,
+    not_read,
     observe_cut,
     observe_end,
     observe_fault,
     observe_problem,
     observe_record,
+    observe_reminder,
     observe_user,
+    plainly,
     read_answer,
+    read_call,
     read_turn,
 )
 from qfr.records import (
     ACTING_SCHEMA_VERSION,
+    NATIVE_SCHEMA_VERSION,
     SCHEMA_VERSION,
     Acts,
     Channel,
@@ -36,7 +42,9 @@ from qfr.records import (
     Observation,
     ParseKind,
     Role,
+    Step,
     StopReason,
+    Tool,
     Turn,
 )
 from qfr.world.base import (
@@ -73,15 +81,20 @@ class Rules:
     # Failures of the call at the site (er).
     fault_retry_after: int = 1
     # Turns that a tool has to be left alone (rl).
+    thinking: Thinking = Thinking.template
+    # Native: how thoughts of earlier turns are shown.
 
 
 @dataclass(frozen=True)
 class Message:
     """What an episode sends to the model."""
 
-    text: str
+    text: str | Past
+    # Native: what the turn before is told.
     opening: bool
     # The task's text, which opens the transcript; else an observation.
+    native: Native | None = None
+    # Where it opens an episode that is played natively.
 
 
 # An episode that is being played: it sends messages, gets the model's turns, and ends in its record.
@@ -124,7 +137,10 @@ class Scripts:
         said = 0 if talks(self.world, task) else None
         turns: list[Turn] = []
         errors, answer, ending = 0, None, None
-        generation = yield Message(task.text, opening=True)
+        native = rules.executor is ExecutorKind.native
+        asked = Native(schemas(tools), rules.thinking) if native else None
+        reminded = False
+        generation = yield Message(task.text, opening=True, native=asked)
         while ending is None:
             if generation.stop is StopReason.context and not generation.token_ids:
                 if not turns:
@@ -132,14 +148,31 @@ class Scripts:
                 ending = Ending.out_of_context
                 break
             injector.saw(len(turns))
-            if said is not None and is_message(generation.text):
+            seen = read(generation.text, self._info(), tools) if native else None
+            message = is_message(generation.text) if seen is None else seen.message
+            if seen is not None and message and said is None:
+                observation = observe_end() if reminded else observe_reminder()
+                turns.append(Turn(len(turns), generation, ParseKind.none, None, observation))
+                ending = self._ending(None, generation, len(turns), errors)
+                ending = Ending.stopped_talking if reminded else ending
+                reminded = True
+            elif seen is not None and not message:
+                made, called = self._steps(seen, tools, injector, len(turns), generation)
+                turns.append(made)
+                observation = made.observation
+                errors += sum(step.observation.channel is not None for step in made.steps)
+                answer = None if called is None else called.submitted
+                role = None if called is None or called.tool is None else called.tool.role
+                ending = self._ending(role, generation, len(turns), errors)
+            elif said is not None and message:
                 more = said < len(task.follow_ups)
                 observation = observe_user(task.follow_ups[said]) if more else observe_end()
                 turns.append(Turn(len(turns), generation, ParseKind.strict, None, observation))
                 said += 1
                 if more:
                     injector.heard()
-                answer = None if more else canonical(generation.text.strip())
+                text = generation.text if seen is None else seen.turn.content
+                answer = None if more else canonical(text.strip())
                 ending = self._ending(None if more else Role.submit, generation, len(turns), errors)
             else:
                 parsed = read_turn(
@@ -157,9 +190,10 @@ class Scripts:
             if acts is not None:
                 acts.note(injector.state)
             if ending is None:
-                generation = yield Message(observation.text, opening=False)
+                told = observation.text if seen is None else _past(seen, turns[-1])
+                generation = yield Message(told, opening=False)
         return Episode(
-            schema=SCHEMA_VERSION if acts is None else ACTING_SCHEMA_VERSION,
+            schema=schema_version(rules.executor, plain=acts is None),
             cell_id=cell_id,
             task=task.id,
             family=task.family,
@@ -235,6 +269,23 @@ class Scripts:
             return observe_end()
         return observe_answer(injector.answer(turn, parsed.call, parsed.arguments))
 
+    def _steps(
+        self, seen: NativeRead, tools: Sequence[Tool], injector: Injector, turn: int, generation: Generation
+    ) -> tuple[Turn, ParsedTurn | None]:
+        """Run a native turn's calls in order, up to one that ends the task; the turn, and that call."""
+        parse = ParseKind.strict if seen.turn.strict else ParseKind.tolerant
+        parsed = [read_call(call.name, call.arguments, tools, parse) for call in seen.turn.calls]
+        steps, last = list[Step](), None
+        for one in parsed or [not_read(seen.unreadable)]:
+            observation = plainly(self._observe(one, injector, turn))
+            steps.append(Step(one.call, observation))
+            if one.tool is not None and one.tool.role in (Role.submit, Role.report):
+                last = one
+                break
+        first, *more = steps
+        kind = parse if parsed else ParseKind.none
+        return Turn(turn, generation, kind, first.call, first.observation, tuple(more)), last
+
     def _ending(self, called: Role | None, generation: Generation, turns: int, errors: int) -> Ending | None:
         """How the episode ends with this turn, None when it goes on. A terminal call comes first."""
         if called is Role.submit:
@@ -246,6 +297,20 @@ class Scripts:
         if errors > self.rules.error_budget:
             return Ending.out_of_errors
         return Ending.out_of_steps if turns >= self.rules.step_budget else None
+
+
+def schema_version(executor: ExecutorKind, *, plain: bool) -> int:
+    """Of the logs of an executor, in a plain world or in one that acts."""
+    if executor is ExecutorKind.native:
+        return NATIVE_SCHEMA_VERSION
+    return SCHEMA_VERSION if plain else ACTING_SCHEMA_VERSION
+
+
+def _past(seen: NativeRead, turn: Turn) -> Past:
+    """What history shows of a native turn, and what it is told."""
+    results = tuple(step.observation.text for step in turn.steps)
+    content = seen.turn.content if seen.calls else seen.said
+    return Past(content, seen.thought, seen.calls, results)
 
 
 def observe_answer(answered: Answered) -> Observation:
@@ -315,7 +380,8 @@ class Episodes:
         message = next(script)
         while True:
             if message.opening:
-                generation = self.engine.begin(self._scripts.system, message.text, limit)
+                text = message.text if isinstance(message.text, str) else message.text.told
+                generation = self.engine.begin(self._scripts.system, text, limit, native=message.native)
             else:
                 generation = self.engine.reply(message.text, limit)
             try:
@@ -382,7 +448,8 @@ class Together:
 
     def _ask(self, stream: int, message: Message) -> Ask:
         system = self._scripts.system if message.opening else None
-        return Ask(stream, system, message.text, self._scripts.rules.max_tokens)
+        limit = self._scripts.rules.max_tokens
+        return Ask(stream, system, message.text, limit, native=message.native)
 
 
 def recorded(end: StopIteration) -> Episode:

@@ -25,6 +25,8 @@ LATER_KEYS: dict[str, object] = {
     "model.template": None,
     "model.template_options": None,
     "suite.options": {},
+    "executor.thinking": "template",
+    "prompt.bare": False,
 }
 
 

@@ -18,6 +18,7 @@ _REASONS = {
     "out_of_steps": "no answer within suite.step_budget",
     "out_of_errors": "more failed calls than suite.error_budget",
     "out_of_context": "a full context",
+    "stopped_talking": "plain messages without a call",
 }
 _CHANNELS = {
     Channel.tool_name: "tools that do not exist",
