@@ -10,7 +10,7 @@ from qfr.engine.llama.library import commit_of
 from qfr.grid.checks import build_world, suite_digest
 from qfr.identity import clean_of, design_fields, design_id
 from qfr.places import prompt_path
-from qfr.prompts import Prompt, load_prompt
+from qfr.prompts import Prompt, load_prompt, vary_prompt
 from qfr.shards import one_shard, with_shard
 from qfr.world.base import tool_block
 
@@ -51,7 +51,7 @@ def design_of(cell: CellConfig) -> Design:
     UserError
         The prompt or the suite cannot be had.
     """
-    prompt = load_prompt(prompt_path(cell.prompt.file), cell.prompt.sha256)
+    prompt = vary_prompt(load_prompt(prompt_path(cell.prompt.file), cell.prompt.sha256), cell.prompt)
     if cell.prompt.tools:
         prompt = prompt.followed_by(tool_block(build_world(cell.suite)))
     suite = suite_digest(cell.suite)
