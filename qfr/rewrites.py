@@ -1,8 +1,8 @@
 """Transformations of a prompt that keep what it says: another order, numbering, case, spacing, words.
 
-The idea is Brittlebench's; the transformations are ours. They apply to any text, in the order of `Rewrite`, and
-each draws its variant from SHA-256 of the seed and its own name, so that one seed gives one text on every
-machine. Lines that show a tool, a call or a worked example keep their words, since the agent copies their form.
+The idea is Brittlebench's; the transformations are ours. They apply to any text, in the order of `Rewrite`,
+and each draws its variant from SHA-256 of the seed and its own name, so that one seed gives one text on every
+machine. Lines that show a tool, a call or a worked example keep their words: the agent copies their form.
 """
 
 from __future__ import annotations
