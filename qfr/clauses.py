@@ -143,6 +143,21 @@ def is_base(name: str | None, sha256: str | None) -> bool:
     return name is not None and name in BASES and BASES[name][0] == sha256
 
 
+def variant_name(base: str, removed: list[Clause], added: list[Clause]) -> str:
+    """Return the name of a base with its clauses switched: ``P0-retry_required``, ``P1+retry_required``."""
+    return "".join([base, *(f"-{one}" for one in removed), *(f"+{one}" for one in added)])
+
+
+def read_variant(name: str) -> tuple[str, dict[Clause, bool]]:
+    """Return base and switches of a name that `variant_name` made; of another name itself and none."""
+    one = "|".join(Clause)
+    found = re.match(rf"(.+?)((?:[-+](?:{one}))+)(?=_|$)", name)
+    if found is None:
+        return name, {}
+    signs = re.findall(rf"([-+])({one})", found[2])
+    return found[1], {Clause(clause): sign == "+" for sign, clause in signs}
+
+
 def read_clause(key: str, name: str) -> Clause:
     """Return a clause by its name.
 

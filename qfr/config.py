@@ -29,7 +29,7 @@ from qfr.choices import (
     check_preset,
     identity,
 )
-from qfr.clauses import BASES, Clause, changes, is_base, read_clause
+from qfr.clauses import BASES, Clause, changes, is_base, read_clause, variant_name
 from qfr.errors import ConfigError, did_you_mean
 from qfr.records import FaultKind, Policy
 from qfr.rewrites import read_rewrites
@@ -205,7 +205,7 @@ class PromptConfig:
         """Name what differs from the base: P1+retry_required, P0-retry_required, P2_headings.7."""
         base = self.base or self.name
         removed, added = changes(base, self.known, self.switches)
-        end = "".join([*(f"-{one}" for one in removed), *(f"+{one}" for one in added)])
+        end = variant_name("", removed, added)
         if self.rewrites:
             end += f"_{'.'.join(self.rewrites)}.{self.rewrite_seed}"
         if end:

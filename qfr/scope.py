@@ -22,7 +22,7 @@ from pathlib import PurePath
 from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-from qfr.clauses import Clause, is_base, states
+from qfr.clauses import BASES, Clause, is_base, read_variant, states
 from qfr.config import CellConfig
 from qfr.errors import TableError, did_you_mean
 from qfr.facts import CellFacts
@@ -201,6 +201,7 @@ def scope_of_design(design: Mapping[str, object], named: Mapping[str, str]) -> S
             }
         else:
             found[_DESIGN.get(key, f"version.{key}")] = value
+    found |= _clauses_of_name(named.get("prompt.name", ""), str(design.get("prompt_sha256", "")))
     return Scope({key: _text(value) for key, value in found.items() if value is not None} | dict(named))
 
 
@@ -406,7 +407,17 @@ def _clauses(raw: Mapping[str, object]) -> dict[str, object]:
         return {}
     base, digest = str(prompt.get("base") or prompt["name"]), prompt.get("sha256")
     switches = {clause: prompt[clause] for clause in Clause if isinstance(prompt.get(clause), bool)}
-    found = states(base, is_base(base, digest if isinstance(digest, str) else None), switches)
+    return _clause_keys(base, is_base(base, digest if isinstance(digest, str) else None), switches)
+
+
+def _clauses_of_name(name: str, digest: str) -> dict[str, object]:
+    """The same of a prompt that is only planned: its name says how it was made."""
+    base, switches = read_variant(name)
+    return _clause_keys(base, is_base(base, digest) or bool(switches and base in BASES), switches)
+
+
+def _clause_keys(base: str, known: bool, switches: Mapping[Clause, bool]) -> dict[str, object]:
+    found = states(base, known, switches)
     return {"prompt.base": base} | {f"prompt.{clause.value}": state for clause, state in found.items()}
 
 
