@@ -1,8 +1,8 @@
-"""A clause of the prompt, with and without it: its effect at each preset, and whether the presets differ in it.
+"""A clause of the prompt, with and without it: its effect at each preset, and whether presets differ in it.
 
-The main effect is success with the clause minus success without it, all else equal (`qfr.scope`), per preset, on
-the targets own, matched and full. Whether a preset depends on the clause more than the highest one does is the
-difference of the two effects, on the same tasks.
+The main effect is success with the clause minus success without it, all else equal (`qfr.scope`), per preset,
+on the targets own, matched and full. Whether a preset depends on the clause more than the highest one does is
+the difference of the two effects, on the same tasks.
 """
 
 from __future__ import annotations

@@ -83,9 +83,9 @@ def further_frame(report: Report) -> pd.DataFrame:
         item = f"{i.target}: ({i.a} - {i.b} under {i.first}) - (the same under {i.second})"
         rows.append(_row((i.key, "interaction", item, "", i.policy), i.found.difference, "points"))
     for a in found_ablations(report):
-        for step in a.presets:
-            for d in step.differences:
-                item = f"{d.target}: {a.clause} on {a.base}{a.rest}, {step.quant} - {a.presets[0].quant}"
+        for at in a.presets:
+            for d in at.differences:
+                item = f"{d.target}: {a.clause} on {a.base}{a.rest}, {at.quant} - {a.presets[0].quant}"
                 rows.append(_row((a.key, "ablation", item, "", a.policy), d.estimate, "points"))
     for g in report.grouped:
         names = (g.key, "group", g.first.name, g.second.name, g.policy)
