@@ -326,6 +326,9 @@ class EngineConfig:
     # Scripted engine only: probability per preset that an error is met with a retry.
     server: ServerConfig = identity()
     # engine=openai only.
+    workers: int = aside()
+    # Processes that play tasks of one cell group side by side, in process only; 0 (auto) = as many as cores ÷
+    # threads and memory allow on a CPU, one on a GPU. The bytes are those of one worker.
     gpus: list[str] = aside()
     # Devices dealt out one to each process that loads a model (joblib); empty = whatever the process sees.
 
@@ -338,6 +341,12 @@ class EngineConfig:
             ("streams", 1),
         ):
             check_at_least(f"engine.{key}", getattr(self, key), low)
+        check_at_least("engine.workers", self.workers, 0)
+        if self.workers > 1 and self.streams > 1:
+            raise ConfigError(
+                f"engine.workers={self.workers} and engine.streams={self.streams} exclude each other",
+                hint="workers play one episode at a time each; leave one of them at 1",
+            )
         if self.n_ctx is not None:
             check_at_least("engine.n_ctx", self.n_ctx, 64)
         if self.n_ubatch > self.n_batch:

@@ -14,10 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from qfr.canonical import canonical
 from qfr.config import CellConfig, EngineKind, Mode, TrackingConfig
+from qfr.engine.pool import tell_jobs
 from qfr.errors import ConfigError, TrackingError, UserError
 from qfr.front.compose import to_cell
 from qfr.front.exit_code import EXIT_CODE
-from qfr.front.load import Workers, load_lines
+from qfr.front.load import Workers, load_lines, side_by_side
 from qfr.front.shared_store import check_store, store_notes
 from qfr.grid.grid import Grid, Point, Walk, build_grid, name_of, together, with_sweep
 from qfr.grid.outcomes import JobOutcome
@@ -122,6 +123,7 @@ def run_sweep(
         return ()
     title = points[0].choices.get("experiment", "grid")
     check_store(tracking, workers)
+    tell_jobs(side_by_side(workers, len(grid.walks)))
     for line in store_notes(tracking, workers):
         console(stderr=True).print(line, markup=False, soft_wrap=True)
     return _run(grid, sweep, f"{title} {sweep}", launch)
