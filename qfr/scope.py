@@ -61,6 +61,7 @@ _FOLLOWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("model.name", ("model.source.*", "file.*", "template.*", "measured.*", "engine.server.*", "log.*")),
     ("quant.preset", ("quant.*", "model.source.*", "file.*", "engine.server.*", "log.*")),
     ("prompt.name", ("prompt.*", "measured.*")),
+    ("prompt.base", tuple(f"prompt.{clause.value}" for clause in Clause)),
     ("fault.kind", ("fault.*",)),
     ("suite.name", (*_OF_A_SUITE, "suite.sha256", "measured.*")),
     ("suite.*", ("suite.sha256", "measured.*")),
