@@ -10,6 +10,7 @@ import jinja2
 
 from qfr.records import Policy
 from qfr.report import cellviews, contrasttables, views
+from qfr.report.ablations import ablation_sections
 from qfr.report.budgettables import rerun_table
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
@@ -86,6 +87,8 @@ class Page:
     # Model against model at equal memory.
     prompts: tuple[Illustrated, ...]
     ladders: tuple[Illustrated, ...]
+    ablations: tuple[Illustrated, ...]
+    # Clauses of the prompt, with and without.
     several: tuple[views.Table, ...]
     # Several contrasts at once: adjusted tests, simultaneous intervals, named groups.
     recovery: tuple[NamedTable, ...]
@@ -157,6 +160,7 @@ def page_of(report: Report) -> Page:
         memory=tuple(contrast_section(sides, how) for sides in zip(*by_memory, strict=True)),
         prompts=prompt_sections(report, names),
         ladders=tuple(ladder_section(one, agents) for one in report.ladders if one.policy == names[0]),
+        ablations=ablation_sections(report),
         several=_several(report),
         recovery=tuple(NamedTable(p, *row) for p in names for row in cellviews.recovery_tables(report, p)),
         full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
