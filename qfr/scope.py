@@ -61,7 +61,7 @@ _FOLLOWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("quant.preset", ("quant.*", "model.source.*", "file.*", "engine.server.*", "log.*")),
     ("prompt.name", ("prompt.*", "measured.*")),
     ("fault.kind", ("fault.*",)),
-    ("suite.name", (*_OF_A_SUITE, "suite.sha256", "measured.*")),
+    ("suite.name", (*_OF_A_SUITE, "suite.domain", "suite.sha256", "measured.*", "log.*")),
     ("suite.*", ("suite.sha256", "measured.*")),
     ("executor.*", ("measured.*",)),
     ("fault.*", ("fault.sha256",)),
