@@ -18,6 +18,8 @@ from qfr.records import Channel
 from qfr.report.counted import RuledCurve
 from qfr.stats.intervals import Options
 
+#: Title of a report of imported logs alone.
+TITLE = "Imported logs: success, and how calls fail"
 _NO_FORMAT = "not observable: the log lists no call that could not be read"
 _NO_REPORT = "not observable: these programs have no way to report a failure"
 _NO_TOKENS = "not observable: the log does not count these tokens"
@@ -26,6 +28,12 @@ _NO_TOKENS = "not observable: the log does not count these tokens"
 def imported(facts: CellFacts) -> bool:
     """Whether the cell is a log of another program without faults."""
     return facts.executor == FOREIGN
+
+
+def only_imported(facts: Iterable[CellFacts]) -> bool:
+    """Whether a report is of imported logs alone: nothing was injected, and both policies say the same."""
+    given = tuple(facts)
+    return bool(given) and all(one.executor == FOREIGN for one in given)
 
 
 def blind(facts: CellFacts) -> str:
