@@ -63,7 +63,7 @@ _FOLLOWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("prompt.name", ("prompt.*", "measured.*")),
     ("prompt.base", tuple(f"prompt.{clause.value}" for clause in Clause)),
     ("fault.kind", ("fault.*",)),
-    ("suite.name", (*_OF_A_SUITE, "suite.sha256", "measured.*")),
+    ("suite.name", (*_OF_A_SUITE, "suite.domain", "suite.sha256", "measured.*", "log.*")),
     ("suite.*", ("suite.sha256", "measured.*")),
     ("executor.*", ("measured.*", "version.schema")),
     ("fault.*", ("fault.sha256",)),
