@@ -114,7 +114,7 @@ def lines_of(
         As its scores were logged.
     """
     names = set(NAMES.values())
-    settings = {key: scope[key] for key in told if key in scope and key not in names and key != "trial"}
+    settings = {key: scope[key] for key in told if key in scope and key not in names}
     head = {
         "model": facts.model, "preset": facts.quant, "prompt": facts.prompt, "suite": facts.suite,
         "executor": facts.executor, "settings": settings or None, "step_budget": facts.step_budget,

@@ -5,8 +5,9 @@ an error budget. --contrast sets all files against the first. `qfr report --expe
 what was imported. A file is one run, found again by its digest: importing it twice adds nothing.
 
 A file NAME.jsonl is of the neutral format, one line an episode, faults included (docs/import.md): own,
-matched and full-pipeline recovery are computed on it. A file NAME.tar.zst is a sweep that `qfr export` packed:
-it is checked member by member, and its runs go into the store as they were (--no-log: only the check).
+matched and full-pipeline recovery are computed on it. A file NAME.tar.zst is a sweep that `qfr export`
+packed: it is checked member by member, and its runs go into the store as they were (--no-log: only the
+check).
 """
 
 from __future__ import annotations

@@ -98,7 +98,8 @@ def export_neutral(store: Store, sweep: str, out: Path) -> int:
             if one is not None:
                 cells.setdefault(one.facts.cell_id, one)
     scopes = {cell_id: scope_of(one.facts) for cell_id, one in cells.items()}
-    told = [key for key, _ in varying(scopes.values())]
+    # The gate follows from the episodes; a clean pass has none.
+    told = [key for key, _ in varying(scopes.values()) if key not in ("suite.gate", "trial")]
     partial, lines = out.with_name(out.name + ".part"), 0
     with partial.open("w", encoding="utf-8") as file:
         for cell_id, one in cells.items():
