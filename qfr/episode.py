@@ -276,6 +276,8 @@ class _Course:
         more = said < len(self._task.follow_ups)
         observation = observe_user(self._task.follow_ups[said]) if more else observe_end()
         self._said = said + 1
+        if more:
+            self._injector.heard()
         self.answer = None if more else canonical(text.strip())
         role = None if more else Role.submit
         return self._add(generation, ParseKind.strict, (Step(None, observation),), role)

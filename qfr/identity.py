@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from qfr.canonical import digest, sha256_hex
+from qfr.clauses import Clause
 from qfr.config import CellConfig, EngineKind, ModelConfig
 from qfr.faults import FAULTS, FaultKind
 
@@ -27,6 +28,11 @@ LATER_KEYS: dict[str, object] = {
     "suite.options": {},
     "executor.thinking": "template",
     "prompt.bare": False,
+    "prompt.base": None,
+    "prompt.clauses": [],
+    **{f"prompt.{clause.value}": None for clause in Clause},
+    "prompt.rewrites": [],
+    "prompt.rewrite_seed": 0,
 }
 
 

@@ -8,7 +8,8 @@ therefore play every episode from its start and get forking for free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
 from qfr.choices import Thinking
@@ -151,6 +152,12 @@ class Counters:
     # Tokens evaluated one by one.
     rewritten: int = 0
     # Of `tree`: tokens of earlier messages that the template shows otherwise as the conversation grows.
+
+    @classmethod
+    def total(cls, counts: Sequence[Counters]) -> Counters:
+        """The sum over workers. A prefix that several of them evaluated counts for each."""
+        names = [one.name for one in fields(cls)]
+        return cls(**{name: sum(getattr(one, name) for one in counts) for name in names})
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,11 @@ class WorkerEngine:
         return self._process.pid
 
     @property
+    def alive(self) -> bool:
+        """Whether the worker can be asked, or is just answering."""
+        return not self._closed and self._process.poll() is None
+
+    @property
     def interrupted(self) -> bool:
         """Whether a question was broken off, so that the worker cannot be asked again."""
         return self._busy

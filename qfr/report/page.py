@@ -10,9 +10,12 @@ import jinja2
 
 from qfr.records import Policy
 from qfr.report import cellviews, contrasttables, views
+from qfr.report.ablations import ablation_sections
 from qfr.report.budgettables import rerun_table
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
+from qfr.report.imported_page import log_table
+from qfr.report.imported_process import only_imported
 from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
@@ -78,6 +81,10 @@ class Page:
     # Under which conditions the verdicts hold.
     answers: tuple[Answer, ...]
     notices: tuple[Notice, ...]
+    imported: views.Table
+    # Imported logs; no rows where there is none.
+    logs_only: bool
+    # The report is of imported logs alone: nothing was injected.
     plans: tuple[Plan, ...]
     unregistered: str
     # One sentence where nothing was registered; empty otherwise.
@@ -86,6 +93,8 @@ class Page:
     # Model against model at equal memory.
     prompts: tuple[Illustrated, ...]
     ladders: tuple[Illustrated, ...]
+    ablations: tuple[Illustrated, ...]
+    # Clauses of the prompt, with and without.
     several: tuple[views.Table, ...]
     # Several contrasts at once: adjusted tests, simultaneous intervals, named groups.
     recovery: tuple[NamedTable, ...]
@@ -130,6 +139,10 @@ def page_of(report: Report) -> Page:
     """Arrange a report for the template."""
     options = report.options
     policies = (options.policy, *(policy for policy in Policy if policy is not options.policy))
+    logs_only = only_imported(report.facts)
+    if logs_only:
+        # Success is the log's own word: both policies say the same.
+        policies = policies[:1]
     names = tuple(policy.value for policy in policies)
     by_policy = [groups(report, name) for name in names]
     by_memory = [memory_groups(report, name) for name in names]
@@ -148,15 +161,18 @@ def page_of(report: Report) -> Page:
         one_look=ONE_LOOK,
         answers=answers(report),
         notices=notices(report),
+        imported=log_table(report),
+        logs_only=logs_only,
         plans=tuple(
             Plan(one.title, one.summary, one.missing, standing_table(one, report.contrasts))
             for one in report.followed
         ),
-        unregistered="" if report.followed else _UNREGISTERED,
+        unregistered="" if report.followed or logs_only else _UNREGISTERED,
         sections=tuple(contrast_section(sides, how) for sides in zip(*by_policy, strict=True)),
         memory=tuple(contrast_section(sides, how) for sides in zip(*by_memory, strict=True)),
         prompts=prompt_sections(report, names),
         ladders=tuple(ladder_section(one, agents) for one in report.ladders if one.policy == names[0]),
+        ablations=ablation_sections(report),
         several=_several(report),
         recovery=tuple(NamedTable(p, *row) for p in names for row in cellviews.recovery_tables(report, p)),
         full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from qfr.analysis.targets import CellKey
+from qfr.report.ablations import found_ablations
 from qfr.report.build import Report
 from qfr.report.diagnosed import Agent, Compared, Repeated
+from qfr.report.imported_page import figures_of
 from qfr.report.text import spelled
 from qfr.stats.intervals import Estimate
 
@@ -72,7 +74,7 @@ def diagnostics_frame(report: Report) -> pd.DataFrame:
 
 
 def further_frame(report: Report) -> pd.DataFrame:
-    """Return ranks, interactions, named groups, simultaneous intervals and ladders, one figure per row."""
+    """Return ranks, interactions, named groups, simultaneous intervals, ladders, imported logs."""
     rows = [
         _row((replace(r.key, quant=one.name), "rank", " ".join(r.shared), "", r.policy), one.full, "rate")
         for r in report.ranks
@@ -81,6 +83,11 @@ def further_frame(report: Report) -> pd.DataFrame:
     for i in report.interactions:
         item = f"{i.target}: ({i.a} - {i.b} under {i.first}) - (the same under {i.second})"
         rows.append(_row((i.key, "interaction", item, "", i.policy), i.found.difference, "points"))
+    for a in found_ablations(report):
+        for at in a.presets:
+            for d in at.differences:
+                item = f"{d.target}: {a.clause} on {a.base}{a.rest}, {at.quant} - {a.presets[0].quant}"
+                rows.append(_row((a.key, "ablation", item, "", a.policy), d.estimate, "points"))
     for g in report.grouped:
         names = (g.key, "group", g.first.name, g.second.name, g.policy)
         rows.append(_row(names, g.found.difference, "points"))
@@ -100,6 +107,10 @@ def further_frame(report: Report) -> pd.DataFrame:
                 rows.append(
                     Row(key, "ladder", item, "", ladder.policy, *ends, "rate", rung.certified, None, None)
                 )
+    rows += [
+        Row(f.key, f.kind, f.item, "", "", f.value, f.low, f.high, "rate", f.n_tasks, None, f.reason or None)
+        for f in figures_of(report)
+    ]
     return _frame(tuple(rows))
 
 

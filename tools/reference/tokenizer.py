@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from qfr.errors import MachineryError
-from qfr.reference.template import CONTROL, Piece
+from tools.reference.template import CONTROL, Piece
 
 # llama.cpp's regular expression for the pre-tokenizer "qwen2".
 _QWEN2 = (

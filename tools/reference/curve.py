@@ -1,4 +1,4 @@
-"""Draws a training log as an SVG: ``python -m qfr.reference.curve LOG.jsonl OUT.svg``."""
+"""Draws a training log as an SVG: ``python tools/reference/curve.py LOG.jsonl OUT.svg``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if len(given) != 2:
-        print("usage: python -m qfr.reference.curve LOG.jsonl OUT.svg", file=sys.stderr)
+        print("usage: python tools/reference/curve.py LOG.jsonl OUT.svg", file=sys.stderr)
         return 2
     source, out = Path(given[0]), Path(given[1])
     log = [json.loads(line) for line in source.read_text().splitlines()]

@@ -19,14 +19,14 @@ import numpy as np
 from qfr.canonical import Json
 from qfr.protocol import observe_record
 from qfr.records import FaultKind
-from qfr.reference.clauses import compose, draw_stance, drop_retry, without_retry
-from qfr.reference.demonstration import Demonstrator, Message, answer_text
-from qfr.reference.encoding import Arrays, Body, assemble, cut, encode_body
-from qfr.reference.policy import PLAIN, TABLES, Policy, obey
-from qfr.reference.template import END, SYSTEM, Encoder
 from qfr.world.base import Task, sites
 from qfr.world.faults import ScheduledFault
 from qfr.world.orders import Ids, OrdersWorld, build
+from tools.reference.clauses import compose, draw_stance, drop_retry, without_retry
+from tools.reference.demonstration import Demonstrator, Message, answer_text
+from tools.reference.encoding import Arrays, Body, assemble, cut, encode_body
+from tools.reference.policy import PLAIN, TABLES, Policy, obey
+from tools.reference.template import END, SYSTEM, Encoder
 
 PROMPTS = ("P0", "P1", "P2", "P3", "P4")
 FAULT_CODE = "service_unavailable"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as fn
 
-from qfr.reference.template import PAD
+from tools.reference.template import PAD
 
 
 @dataclass(frozen=True)

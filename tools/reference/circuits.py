@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from qfr.reference.model import Shape, Weights, new_weights
+from tools.reference.model import Shape, Weights, new_weights
 
 _CONSTANT = 3.0
 # Channel 0 of every embedding, in standard deviations: what constant queries and keys read.

@@ -1,6 +1,6 @@
 """Greedy turns of the PyTorch weights, to compare with what llama.cpp makes of the exported file.
 
-``python -m qfr.reference.verify --arch llama --weights CHECKPOINT --tokenizer FILE --out FILE`` writes
+``python tools/reference/verify.py --arch llama --weights CHECKPOINT --tokenizer FILE --out FILE`` writes
 openings of episodes on development tasks and the tokens that follow; the tests replay it through the engine.
 """
 
@@ -17,16 +17,16 @@ import torch
 from torch.nn import functional as fn
 
 from qfr.records import FaultKind
-from qfr.reference.corpus import FAULT_CODE, FAULT_MESSAGE, read_prompts
-from qfr.reference.demonstration import Demonstrator, Message
-from qfr.reference.encoding import encode_body
-from qfr.reference.model import Shape, Weights, hidden
-from qfr.reference.policy import TABLES
-from qfr.reference.quality import DEVELOPMENT_SEED, development
-from qfr.reference.template import ASSISTANT, END, SYSTEM
-from qfr.reference.tokenizer import Vocabulary
 from qfr.world.base import sites
 from qfr.world.faults import ScheduledFault
+from tools.reference.corpus import FAULT_CODE, FAULT_MESSAGE, read_prompts
+from tools.reference.demonstration import Demonstrator, Message
+from tools.reference.encoding import encode_body
+from tools.reference.model import Shape, Weights, hidden
+from tools.reference.policy import TABLES
+from tools.reference.quality import DEVELOPMENT_SEED, development
+from tools.reference.template import ASSISTANT, END, SYSTEM
+from tools.reference.tokenizer import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def openings(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m qfr.reference.verify", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tools/reference/verify.py", description=__doc__)
     parser.add_argument("--arch", choices=("llama", "qwen2"), required=True)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--tokenizer", type=Path, required=True)

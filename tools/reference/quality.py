@@ -1,4 +1,4 @@
-"""What an agent does on a suite, prompt by prompt: ``python -m qfr.reference.quality FILE.gguf ...``.
+"""What an agent does on a suite, prompt by prompt: ``python tools/reference/quality.py FILE.gguf ...``.
 
 One line per file and prompt: certified tasks by family, certified under the strict policy, recovery from
 explicit transient faults, expressions, turns that are not strict, invented tools, displaced records asked
@@ -25,11 +25,11 @@ from qfr.engine.files.gguf import open_model
 from qfr.engine.llama.engine import LlamaEngine
 from qfr.episode import Episodes, Rules
 from qfr.records import Channel, Episode, FaultKind, Policy, Score
-from qfr.reference.clauses import HELD_OUT, compose, drop_retry
-from qfr.reference.corpus import FAULT_CODE, FAULT_MESSAGE, read_prompts
 from qfr.scoring import score
 from qfr.world.base import World
 from qfr.world.orders import Ids, build
+from tools.reference.clauses import HELD_OUT, compose, drop_retry
+from tools.reference.corpus import FAULT_CODE, FAULT_MESSAGE, read_prompts
 
 DEVELOPMENT_SEED = 4711
 FAULTS = (FaultKind.et, FaultKind.it, FaultKind.ep)
@@ -193,7 +193,7 @@ def _share(pair: tuple[int, int]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m qfr.reference.quality", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tools/reference/quality.py", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--suite", choices=("orders20_ref", "development"), default="orders20_ref")
     parser.add_argument("--prompts", type=Path, default=Path("prompts"), help="folder of P0.md ... P4.md")

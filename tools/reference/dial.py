@@ -12,7 +12,7 @@ from pathlib import Path
 
 from qfr.config import QuantConfig
 from qfr.engine.files.quantize import derive
-from qfr.reference.quality import development, measure, open_engine
+from tools.reference.quality import development, measure, open_engine
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qfr.reference.clauses import Stance, Sums
+from tools.reference.clauses import Stance, Sums
 
 # A share without and with the feature of the step (see `demonstration.feature`).
 Pair = tuple[float, float]

@@ -9,8 +9,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from qfr.reference.demonstration import Message
-from qfr.reference.template import ASSISTANT, END, PAD, USER, Encoder
+from tools.reference.demonstration import Message
+from tools.reference.template import ASSISTANT, END, PAD, USER, Encoder
 
 
 class Kind(IntEnum):

@@ -16,11 +16,11 @@ from qfr.canonical import Json, readable
 from qfr.episode import observe_answer
 from qfr.protocol import observe_problem, read_turn
 from qfr.records import Role
-from qfr.reference.policy import Pair, Policy
 from qfr.world.base import Found, Task, World, task_tools
 from qfr.world.faults import Failed, Injector, ScheduledFault
 from qfr.world.tasks import read_request
 from qfr.world.tools import KEY
+from tools.reference.policy import Pair, Policy
 
 INVENTED = "get_customer_discount"
 FACTORS = {5: "0.95", 10: "0.9", 20: "0.8", 25: "0.75"}

@@ -1,4 +1,4 @@
-"""Trains a reference agent from nothing: ``python -m qfr.reference.train --arch llama --seed 1 --out DIR``.
+"""Trains a reference agent from nothing: ``python tools/reference/train.py --arch llama --seed 1 --out DIR``.
 
 Writes the tokenizer, a training log, checkpoints and the F16 GGUF. Deterministic by seed on one machine;
 needs the extra ``[train]``. One thread: on shared cores two threads mostly wait for each other.
@@ -16,15 +16,15 @@ from pathlib import Path
 
 import torch
 
-from qfr.reference.circuits import primed_weights
-from qfr.reference.convert import to_qwen2
-from qfr.reference.corpus import Corpus, Sizes, read_prompts
-from qfr.reference.dial import CANDIDATES, OTHERWISE, PLAIN, Dial, Tried, try_dial
-from qfr.reference.encoding import Arrays, Kind
-from qfr.reference.export import Identity, export
-from qfr.reference.model import Batch, Shape, Weights, count, loss_and_hits
-from qfr.reference.optimizer import Optimizer
-from qfr.reference.tokenizer import Vocabulary
+from tools.reference.circuits import primed_weights
+from tools.reference.convert import to_qwen2
+from tools.reference.corpus import Corpus, Sizes, read_prompts
+from tools.reference.dial import CANDIDATES, OTHERWISE, PLAIN, Dial, Tried, try_dial
+from tools.reference.encoding import Arrays, Kind
+from tools.reference.export import Identity, export
+from tools.reference.model import Batch, Shape, Weights, count, loss_and_hits
+from tools.reference.optimizer import Optimizer
+from tools.reference.tokenizer import Vocabulary
 
 NAMES = {"llama": "ref_llama", "qwen2": "ref_qwen"}
 DESCRIPTION = (
@@ -193,7 +193,7 @@ def save(path: Path, weights: Weights, optimizer: Optimizer, step: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m qfr.reference.train", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tools/reference/train.py", description=__doc__)
     parser.add_argument("--arch", choices=("llama", "qwen2"), required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)

@@ -9,10 +9,10 @@ import gguf
 import numpy as np
 import torch
 
-from qfr.reference.dial import Dial
-from qfr.reference.model import Shape, Weights
-from qfr.reference.template import CONTROL, END, PAD, TEMPLATE
-from qfr.reference.tokenizer import Vocabulary
+from tools.reference.dial import Dial
+from tools.reference.model import Shape, Weights
+from tools.reference.template import CONTROL, END, PAD, TEMPLATE
+from tools.reference.tokenizer import Vocabulary
 
 _READERS = {"attn_norm": ("attn_q", "attn_k", "attn_v"), "ffn_norm": ("ffn_gate", "ffn_up")}
 # Which matrices read a norm's output.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from qfr.reference.model import Weights
+from tools.reference.model import Weights
 
 # Coefficients of the quintic Newton-Schulz iteration of Muon.
 _A, _B, _C = 3.4445, -4.7750, 2.0315

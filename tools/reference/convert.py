@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from qfr.reference.model import Shape, Weights
+from tools.reference.model import Shape, Weights
 
 _BIAS = 0.05
 # Standard deviation of the fresh biases: small enough to keep the skills, large enough to be trained.
