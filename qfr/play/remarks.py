@@ -75,7 +75,11 @@ def _never_fired(cell: CellConfig, faults: Sequence[Episode]) -> list[str]:
 
 def _mostly(clean: Sequence[Episode]) -> str:
     found = Counter(
-        turn.observation.channel for one in clean for turn in one.turns if turn.observation.channel
+        step.observation.channel
+        for one in clean
+        for turn in one.turns
+        for step in turn.steps
+        if step.observation.channel
     )
     return f" (failed calls: mostly {_CHANNELS[found.most_common(1)[0][0]]})" if found else ""
 
