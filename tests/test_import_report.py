@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) ->
 
 
 def rows(folder: Path, **wanted: str) -> list[dict[str, str]]:
-    with (folder / "out" / "diagnostics.csv").open(encoding="utf-8", newline="") as file:
+    with (folder / "out" / "results.csv").open(encoding="utf-8", newline="") as file:
         return [
             row for row in csv.DictReader(file) if all(row[name] == value for name, value in wanted.items())
         ]
@@ -50,10 +50,8 @@ def test_every_way_to_count_a_budget_agrees_with_the_log_itself(
 ) -> None:
     side = "failed calls of both sides" if whose is None else "the agent's failed calls"
     told = {BudgetRule.allow: "allow K", BudgetRule.stop_at: "stop at K"}[rule]
-    kind = "success within a budget" + (
-        "" if (whose, rule) == (Requestor.agent, BudgetRule.allow) else f", {told}, {side}"
-    )
-    found = {row["item"]: float(row["value"]) for row in rows(folder, model="m", quant="BF16", kind=kind)}
+    mine = rows(folder, model="m", level="BF16", kind="budget", target=f"{told}, {side}")
+    found = {row["item"]: float(row["value"]) for row in mine}
     curve = budget_curve(read_foreign(folder / "h.json"), rule, whose)
     assert found == {f"K={point.budget}": pytest.approx(point.success.share) for point in curve}
     assert len(set(found.values())) > 2

@@ -22,7 +22,7 @@ from qfr.analysis.pairing import Apart, kept_apart
 from qfr.analysis.process import Process, process
 from qfr.analysis.published import Published
 from qfr.analysis.ranking import Ranking, rank
-from qfr.analysis.results import Contrast
+from qfr.analysis.results import Contrast, Result
 from qfr.analysis.targets import TaskTable
 from qfr.facts import CellFacts
 from qfr.records import Policy
@@ -30,6 +30,7 @@ from qfr.report.diagnosed import Diagnosed, Sources, diagnose
 from qfr.report.material import Material
 from qfr.report.outcomes import Map, outcome_maps
 from qfr.report.registration_status import Followed, followed
+from qfr.report.rows import result_rows
 from qfr.scope import VARIES, varying
 from qfr.stats.intervals import Method
 
@@ -124,6 +125,8 @@ class Report:
     followed: tuple[Followed, ...]
     # How the contrasts stand to each registration of their runs.
     material: Material
+    results: tuple[Result, ...] = ()
+    # Every number as a row of one table; each view of the report shows rows of it.
 
     @property
     def reference_agents(self) -> tuple[str, ...]:
@@ -171,7 +174,7 @@ def build_report(
     told = contexts(cell.facts for cell in everything)
     processes = tuple(process(cell, told[cell.facts.cell_id]) for cell in everything)
     by_preset = vary == Axis.quant
-    return Report(
+    report = Report(
         options=chosen,
         facts=tuple(cell.facts for cell in everything),
         contrasts=contrasts,
@@ -194,6 +197,7 @@ def build_report(
         followed=followed(given.registrations, contrasts, tuple(cell.facts for cell in everything)),
         material=given,
     )
+    return replace(report, results=result_rows(report))
 
 
 def _contrasts(
