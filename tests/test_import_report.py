@@ -58,13 +58,13 @@ def test_every_way_to_count_a_budget_agrees_with_the_log_itself(
 
 
 def test_channels_recovery_and_length_are_there(folder: Path) -> None:
-    (rate,) = rows(folder, model="m", quant="BF16", kind="rate per call", item="entity")
+    (rate,) = rows(folder, model="m", level="BF16", kind="channel", item="entity", target="per call")
     calls = sum(len(one.failing) + 1 for row in HIGH for one in row)
     failed = sum(len(one.failing) for row in HIGH for one in row)
     assert float(rate["value"]) == pytest.approx(failed / calls)
-    assert rows(folder, model="m", quant="INT4", kind="count ratio", item="arguments", against="BF16")
-    assert rows(folder, model="m", quant="INT4", kind="gap, simultaneous", against="BF16")
-    (turns,) = rows(folder, model="m", quant="BF16", kind="turns per episode", item="all")
+    assert rows(folder, model="m", kind="amplification", item="arguments", a="BF16", b="INT4")
+    assert rows(folder, model="m", kind="gap", a="BF16", b="INT4")
+    (turns,) = rows(folder, model="m", level="BF16", kind="length", item="turns", target="all")
     assert float(turns["value"]) == pytest.approx(calls / 18)
 
 

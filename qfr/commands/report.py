@@ -1,8 +1,8 @@
 """Pull finished runs back from MLflow and contrast them.
 
-Prints the answer, the contrasts and the warnings; writes report.html (opens without network), contrasts.csv,
-.parquet, .json and the tables of cells, endings and provenance. With --sweep the page and the contrasts also
-go to the sweep's own MLflow run.
+Prints the answer, the contrasts and the warnings; writes report.html (opens without network), the table of
+results (results.csv, .parquet, .json: every number with its id) and where the cells come from (provenance.csv,
+runs.csv). With --sweep the page and the table also go to the sweep's own MLflow run.
 """
 
 from __future__ import annotations
