@@ -17,6 +17,7 @@ from qfr.analysis.targets import Target
 from qfr.report.build import Report
 from qfr.report.cellviews import recovery_tables
 from qfr.report.contrasttables import group_table, interaction_table
+from qfr.report.explain import Explained
 from qfr.report.layout import TITLES, Group, groups, interval, memory_groups, p_value, signed
 from qfr.report.notices import clipped, notices
 from qfr.report.ranking import rankings
@@ -95,6 +96,18 @@ def print_contrasts(contrasts: Iterable[Contrast], cells: Iterable[CellSummary],
                 *_texts(f"{_percent(s.s_star.value)} (n {s.n_s_star})"),
             )
     console.print(rates)
+
+
+def print_explained(found: Explained, console: Console) -> None:
+    """Print what one row is made of (`qfr report --explain`)."""
+    console.print(_plain(found.title, "bold"))
+    for view in (found.columns, found.tasks, found.cells):
+        if view is not None and view.rows:
+            console.print()
+            console.print(_plain(f"{view.title}: {view.caption}"))
+            console.print(_table(view))
+    if found.note:
+        console.print(_plain(found.note))
 
 
 def print_further(further: Further, console: Console) -> None:
