@@ -25,7 +25,8 @@ from qfr.report.build import Gaps, Report, ReportOptions, build_report
 from qfr.report.console import print_contrasts, print_report
 from qfr.report.export import spreadsheet_safe, write_report
 from qfr.report.figures.panels import panels
-from qfr.report.layout import groups, interval, p_value, signed
+from qfr.report.formats import p_value, signed
+from qfr.report.layout import groups, interval
 from qfr.report.notices import clipped, notices
 from qfr.report.page import clip, render_page
 from qfr.report.tables import metrics, provenance_frame, result_frame

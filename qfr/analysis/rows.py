@@ -12,12 +12,15 @@ from qfr.analysis.groups import GroupContrast
 from qfr.analysis.interactions import Interaction
 from qfr.analysis.ladder import Ladder
 from qfr.analysis.named_groups import Grouped
+from qfr.analysis.published import Published
 from qfr.analysis.ranking import Ranking
 from qfr.analysis.results import Contrast, Kind, Result, row_id, tidy
 from qfr.analysis.targets import CellKey, Target
 from qfr.stats.intervals import Estimate, Interval
 
 RATE, POINT = "rate", "points"
+#: Item of the rows that count undelivered faults.
+LOST = "faults that never fired"
 #: Some columns of a row by name.
 Columns = dict[str, Any]
 
@@ -150,7 +153,7 @@ def rate_rows(s: CellSummary) -> Iterator[Result]:
     episodes: Columns = {**counts, "n_tasks": s.n_certified, "item": "episodes"}
     yield row(s.key, Kind.rate, s.episode_rate, target=str(Target.own), **(shared | episodes))
     yield row(s.key, Kind.rate, s.s_star, target=str(Target.s_star), **shared)
-    lost: Columns = {"count_a": s.undelivered, "of_a": s.scheduled, "item": "faults that never fired"}
+    lost: Columns = {"count_a": s.undelivered, "of_a": s.scheduled, "item": LOST}
     yield row(s.key, Kind.counted, unit="number", **shared, **lost)
 
 
@@ -170,7 +173,6 @@ def rank_rows(ranking: Ranking) -> Iterator[Result]:
             "target": str(Target.full),
             "level": one.quant,
             "a": one.name,
-            "b": ranking.reference,
             "margin_points": ranking.margin,
             "scope": ranking.label or ranking.key.context,
         }
@@ -301,6 +303,22 @@ def ladder_rows(ladder: Ladder) -> Iterator[Result]:
                 ladder.key, Kind.ladder, unit="number", cells=cells, item="invented", count_a=rung.invented,
                 **shared,
             )  # fmt: skip
+
+
+def published_rows(known: Published) -> Iterator[Result]:
+    """Yield the numbers of a publication."""
+    for c in known.contrasts:
+        key = CellKey(c.model, "", c.prompt, known.fault, "", "", "", 0)
+        yield row(
+            key, Kind.published, unit=POINT, a=known.a, b=known.b, item=known.name, target=c.target,
+            policy=c.policy, points=c.points, low=c.low, high=c.high, n_tasks=c.n, method="as printed",
+        )  # fmt: skip
+    for cell in known.cells:
+        key = CellKey(cell.model, cell.quant, cell.prompt, known.fault, "", "", "", 0)
+        shared: Columns = {"item": known.name, "policy": "tolerant", "method": "as printed"}
+        counts: Columns = {"count_a": cell.successes, "of_a": cell.episodes}
+        yield row(key, Kind.published, **shared, target="own", value=tidy(cell.own_percent, 0.01), **counts)
+        yield row(key, Kind.published, **shared, target="full", value=tidy(cell.full_rate))
 
 
 def in_order(rows: Iterable[Result]) -> tuple[Result, ...]:

@@ -18,7 +18,8 @@ from qfr.report.build import Report
 from qfr.report.cellviews import recovery_tables
 from qfr.report.contrasttables import group_table, interaction_table
 from qfr.report.explain import Explained
-from qfr.report.layout import TITLES, Group, groups, interval, memory_groups, p_value, signed
+from qfr.report.formats import p_value, percent, signed
+from qfr.report.layout import TITLES, Group, groups, interval, memory_groups
 from qfr.report.notices import clipped, notices
 from qfr.report.ranking import rankings
 from qfr.report.views import Table as View
@@ -88,12 +89,12 @@ def print_contrasts(contrasts: Iterable[Contrast], cells: Iterable[CellSummary],
             wilson = (
                 ""
                 if s.episode_rate.low is None
-                else f"{_percent(s.episode_rate.low)}–{_percent(s.episode_rate.high)}"
+                else f"{percent(s.episode_rate.low)}–{percent(s.episode_rate.high)}"
             )
             rates.add_row(
                 *_texts(s.key.model, s.key.quant, s.key.prompt, f"{s.n_certified}/{s.n_tasks}"),
-                *_texts(_percent(s.own.value), f"{s.successes}/{s.episodes}", wilson, _percent(s.full.value)),
-                *_texts(f"{_percent(s.s_star.value)} (n {s.n_s_star})"),
+                *_texts(percent(s.own.value), f"{s.successes}/{s.episodes}", wilson, percent(s.full.value)),
+                *_texts(f"{percent(s.s_star.value)} (n {s.n_s_star})"),
             )
     console.print(rates)
 
@@ -207,7 +208,3 @@ def _plain(text: str, style: str = "") -> Text:
 
 def _clean(text: str) -> str:
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.1f} %"

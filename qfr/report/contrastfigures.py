@@ -13,7 +13,8 @@ from qfr.faults import FAULTS, FaultKind
 from qfr.report.build import Report
 from qfr.report.cellviews import setting
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
-from qfr.report.layout import Group, interval, signed
+from qfr.report.formats import signed
+from qfr.report.layout import Group, interval
 from qfr.report.processfigures import preset_styles
 
 _SUM = -1

@@ -67,8 +67,8 @@ def explain(report: Report, name: str) -> Explained:
 
 
 _NOTE = (
-    "This row is counted in the logs, call by call: episodes.parquet and calls.parquet of these runs have a line "
-    "for each episode and turn."
+    "This row is counted in the logs, call by call: episodes.parquet and calls.parquet of these runs have a "
+    "line for each episode and turn."
 )
 
 

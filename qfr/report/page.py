@@ -10,13 +10,12 @@ import jinja2
 
 from qfr.records import Policy
 from qfr.report import cellviews, contrasttables, views
-from qfr.report.budgettables import rerun_table
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
 from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
-from qfr.report.processtables import parting_table, process_tables
+from qfr.report.processtables import parting_table, process_tables, rerun_table
 from qfr.report.ranking import ONE_LOOK, Ranking, rankings
 from qfr.report.registration_tables import standing_table
 from qfr.report.replication import Replication, replication
@@ -162,16 +161,16 @@ def page_of(report: Report) -> Page:
         full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
         process=_process(report),
         reruns=_reruns(report),
-        process_tables=() if report.diagnosed is None else process_tables(report.diagnosed),
+        process_tables=process_tables(report.results),
         maps=_maps(report),
         transcripts=given,
         log_index=log_index(report),
-        partings=parting_table(() if given is None else given.partings),
+        partings=parting_table(report.results),
         replication=beside,
         beside=() if beside is None else tuple(figure_view(one, False) for one in beside.figures),
-        clean=cellviews.process_table(report.processes, faulted=False),
-        faulted=cellviews.process_table(report.processes, faulted=True),
-        permanent=cellviews.counted_table(report.processes),
+        clean=cellviews.process_table(report.results, faulted=False),
+        faulted=cellviews.process_table(report.results, faulted=True),
+        permanent=cellviews.counted_table(report.results),
         dropped=cellviews.dropped_table(report),
         provenance=cellviews.provenance_tables(report.facts),
         ids=cellviews.cell_ids(report.facts),
@@ -228,8 +227,8 @@ def _process(report: Report) -> tuple[Illustrated, ...]:
 
 
 def _reruns(report: Report) -> views.Table | None:
-    found = () if report.diagnosed is None else report.diagnosed.repeated
-    return rerun_table(found) if found else None
+    found = rerun_table(report.results)
+    return found if found.rows else None
 
 
 def _maps(report: Report) -> tuple[FigureView, ...]:

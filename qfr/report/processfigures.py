@@ -13,7 +13,7 @@ from qfr.analysis.targets import CellKey
 from qfr.records import FaultKind
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
 from qfr.report.diagnosed import Agent, Compared, Diagnosed
-from qfr.report.layout import signed
+from qfr.report.formats import signed
 from qfr.stats.intervals import Estimate
 
 #: Smallest margin that a logarithmic axis shows, in logits.

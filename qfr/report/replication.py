@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from qfr.analysis.published import Published, PublishedContrast
+from qfr.analysis.published import Published, PublishedCell, PublishedContrast
 from qfr.analysis.results import Contrast
+from qfr.analysis.rows import published_rows, rate_rows
+from qfr.analysis.targets import Target
 from qfr.facts import CellFacts
 from qfr.report.build import Report
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
-from qfr.report.layout import PANELS, TITLES, interval, signed
+from qfr.report.formats import ends, percent, signed
+from qfr.report.layout import PANELS, TITLES, interval
+from qfr.report.specs import pick
 from qfr.report.views import Entry, Table
 
 
@@ -28,7 +32,7 @@ class Beside:
             return "ours not estimable"
         signs = [(value > 0) - (value < 0) for value in (round(self.ours.points, 1), self.theirs.points)]
         if not all(signs):
-            return "both 0" if not any(signs) else "one is 0"
+            return "both are zero" if not any(signs) else "one is zero"
         return "same sign" if signs[0] == signs[1] else "opposite sign"
 
 
@@ -136,8 +140,8 @@ def _table(pairs: tuple[Beside, ...], known: Published) -> Table:
                 f"{one.theirs.prompt} {one.theirs.policy}",
                 TITLES[next(t for t in PANELS if t == one.theirs.target)].lower(),
             ),
-            Entry(signed(one.theirs.points), _theirs(one.theirs)),
-            Entry(signed(one.ours.points), _n(one.ours), not one.ours.reliable),
+            Entry(signed(one.theirs.points), _theirs(one.theirs), id=_id(known, one.theirs)),
+            Entry(signed(one.ours.points), _n(one.ours), not one.ours.reliable, id=one.ours.id),
             Entry(one.sign, _overlap(one), one.sign != "opposite sign"),
         )
         for one in pairs
@@ -150,14 +154,20 @@ def _table(pairs: tuple[Beside, ...], known: Published) -> Table:
     )
 
 
+def _id(known: Published, one: PublishedContrast | PublishedCell, target: Target | None = None) -> str:
+    """The id of a printed number's row."""
+    wanted = {"model": one.model, "prompt": one.prompt, "target": target}
+    if isinstance(one, PublishedContrast):
+        wanted |= {"target": one.target, "policy": one.policy, "unit": "points"}
+    else:
+        wanted |= {"level": one.quant, "unit": "rate"}
+    found = pick(published_rows(known), **wanted)
+    return "" if found is None else found.id
+
+
 def _theirs(one: PublishedContrast) -> str:
-    ends = (
-        ""
-        if one.low is None or one.high is None
-        else f"[{signed(one.low)}, {signed(one.high)}]".replace("+", "")
-    )
     n = "" if one.n is None else f"n {one.n}"
-    return " ".join(part for part in (ends or "interval not at hand", n) if part)
+    return " ".join(part for part in (ends(one.low, one.high) or "interval not at hand", n) if part)
 
 
 def _n(one: Contrast) -> str:
@@ -187,13 +197,21 @@ def _cells(report: Report, known: Published) -> Table:
                 and s.family is None
                 and s.policy == "tolerant"
             ):
+                found = tuple(rate_rows(s))
+                own, full = (pick(found, target=target, item="") for target in (Target.own, Target.full))
+                printed = [_id(known, theirs, target) for target in (Target.own, Target.full)]
+                here = f"{s.successes}/{s.episodes}"
                 rows.append(
                     (
                         Entry(s.key.name),
-                        Entry(f"{theirs.own_percent:.1f} %", f"{theirs.successes}/{theirs.episodes}"),
-                        Entry(_percent(s.own.value), f"{s.successes}/{s.episodes}"),
-                        Entry(_percent(theirs.full_rate)),
-                        Entry(_percent(s.full.value)),
+                        Entry(
+                            percent(theirs.own_percent / 100),
+                            f"{theirs.successes}/{theirs.episodes}",
+                            id=printed[0],
+                        ),
+                        Entry(percent(s.own.value), here, id=own.id if own else ""),
+                        Entry(percent(theirs.full_rate), id=printed[1]),
+                        Entry(percent(s.full.value), id=full.id if full else ""),
                     )
                 )
     return Table(
@@ -234,7 +252,3 @@ def _figures(pairs: tuple[Beside, ...], known: Published) -> Iterable[Figure]:
             tuple(charts),
             ((7, "published"), (0, "here")),
         )
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.1f} %"

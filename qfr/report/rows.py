@@ -14,7 +14,6 @@ from qfr.analysis.diagnostics.recovery import Recovery
 from qfr.analysis.equal_memory import VARY as MEMORY
 from qfr.analysis.family import families
 from qfr.analysis.process import Process
-from qfr.analysis.published import Published
 from qfr.analysis.results import Kind, Result, tidy
 from qfr.analysis.rows import POINT, RATE, Columns, row
 from qfr.analysis.targets import CellKey
@@ -50,7 +49,7 @@ def result_rows(report: Report) -> tuple[Result, ...]:
     found += [one for process in report.processes for one in _counts(process)]
     found += _costs(report)
     if report.options.against is not None:
-        found += _published(report.options.against)
+        found += rows.published_rows(report.options.against)
     # Ladders of several fault texts share their cells.
     return rows.in_order({one.id: one for one in found}.values())
 
@@ -262,18 +261,3 @@ def _costs(report: Report) -> Iterator[Result]:
                 speed: Columns = {"value": float(median(speeds)), "low": speeds[0], "high": speeds[-1]}
                 speed |= {"item": "decoding speed", "method": "range", "count_a": len(speeds)}
                 yield row(ranking.key, Kind.cost, unit="tokens_per_second", **shared, **speed)
-
-
-def _published(known: Published) -> Iterator[Result]:
-    for c in known.contrasts:
-        key = CellKey(c.model, "", c.prompt, known.fault, "", "", "", 0)
-        yield row(
-            key, Kind.published, unit=POINT, a=known.a, b=known.b, item=known.name, target=c.target,
-            policy=c.policy, points=c.points, low=c.low, high=c.high, n_tasks=c.n, method="as printed",
-        )  # fmt: skip
-    for cell in known.cells:
-        key = CellKey(cell.model, cell.quant, cell.prompt, known.fault, "", "", "", 0)
-        shared: Columns = {"item": known.name, "policy": "tolerant", "method": "as printed"}
-        counts: Columns = {"count_a": cell.successes, "of_a": cell.episodes}
-        yield row(key, Kind.published, **shared, target="own", value=tidy(cell.own_percent, 0.01), **counts)
-        yield row(key, Kind.published, **shared, target="full", value=tidy(cell.full_rate))
