@@ -1,4 +1,4 @@
-"""One table of results: every number of the page is a row of it, each row has an id, and an id leads to tasks."""
+"""One table of results: every number of the page is a row of it, and a row's id leads to its tasks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from qfr.analysis.diagnostics.divergence import divergences
 from qfr.analysis.named_groups import parse_groups
 from qfr.analysis.published import published
 from qfr.analysis.results import COLUMNS, Kind
@@ -24,12 +25,13 @@ from qfr.report.console import print_explained
 from qfr.report.explain import explain
 from qfr.report.export import write_report
 from qfr.report.material import Material, Measured
-from qfr.tracking.reading.tables import call_table, to_frame
-from tests.builders import Style, build_cell_episodes, orders20
+from qfr.report.transcripts import Parting, Transcripts
+from tests.builders import build_cell_episodes, make_facts, orders20
 from tests.logged import Logged, logged_pair
+from tests.test_report_budgets import Store
 
 #: Sections whose tables hold no result: texts, ids, settings.
-_NO_RESULTS = ("provenance", "planned", "transcripts")
+_NO_RESULTS = ("provenance", "planned")
 _NUMBER = re.compile(r"(?<![\w.])[+-]?\d[\d,]*(?:\.\d+)?")
 
 
@@ -47,15 +49,6 @@ def cells() -> list[Logged]:
     return list(found.values())
 
 
-def calls_of(given: list[Logged]) -> Mapping[str, pd.DataFrame]:
-    """The calls of each cell, built again from the same tables of successes."""
-    found = {}
-    for cell in given:
-        built = build_cell_episodes([2] * 20, orders20(), fault=FaultKind(FaultKind.et), style=Style())
-        found[cell.facts.cell_id] = to_frame(call_table(built.clean))
-    return found
-
-
 @pytest.fixture(scope="module")
 def report() -> Report:
     given = cells()
@@ -71,6 +64,22 @@ def report() -> Report:
 @pytest.fixture(scope="module")
 def folder(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(report, tmp_path_factory.mktemp("rows") / "out").page.parent
+
+
+@pytest.fixture(scope="module")
+def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with S(K), reruns, channels, recovery and lengths, and with where episodes part."""
+    store = Store()
+    for budget in (3, 1):
+        store.add("Q8_0", budget, [0, 0, 1])
+        store.add("Q4_K_M", budget, [0, 2, 3])
+    built = [build_cell_episodes(table, orders20()).faulted for table in ([2] * 20, [0] * 20)]
+    sides = [make_facts("m", quant, "P0", "et") for quant in ("Q8_0", "Q4_K_M")]
+    parting = Parting.of((sides[0], sides[1]), divergences(*built, same_tokenizer=True))
+    given = Material(calls=store.calls.get, transcripts=Transcripts((), (parting,), ""))
+    return write_report(
+        build_report(store.cells, material=given), tmp_path_factory.mktemp("process")
+    ).page.parent
 
 
 def lines(folder: Path) -> dict[str, dict[str, str]]:
@@ -141,7 +150,8 @@ def written(line: Mapping[str, str]) -> set[str]:
     return found | {str(lost), *map(str, certified)}
 
 
-def test_every_number_of_the_tables_stands_in_the_row_of_its_id(folder: Path) -> None:
+def kinds_of_checked_numbers(folder: Path) -> set[str]:
+    """Look every number of a page's tables up in its row; return the kinds of these rows."""
     rows, seen = lines(folder), set()
     for section, tag, ids, text in shown(folder):
         if section in _NO_RESULTS:
@@ -154,9 +164,17 @@ def test_every_number_of_the_tables_stands_in_the_row_of_its_id(folder: Path) ->
         known = {number for one in ids.split() for number in written(rows[one])}
         assert {*numbers(text)} <= known, (section, ids, text, {*numbers(text)} - known)
         seen |= {rows[one]["kind"] for one in ids.split()}
-    assert seen >= {
+    return seen
+
+
+def test_every_number_of_the_tables_stands_in_the_row_of_its_id(folder: Path, diagnosed: Path) -> None:
+    assert kinds_of_checked_numbers(folder) >= {
         Kind.contrast, Kind.rate, Kind.rank, Kind.simultaneous, Kind.interaction, Kind.group, Kind.ladder,
         Kind.counted, Kind.cost, Kind.published,
+    }  # fmt: skip
+    assert kinds_of_checked_numbers(diagnosed) >= {
+        Kind.amplification, Kind.recovery, Kind.channel, Kind.budget, Kind.rerun, Kind.novelty, Kind.length,
+        Kind.margin, Kind.divergence,
     }  # fmt: skip
 
 

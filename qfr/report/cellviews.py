@@ -9,16 +9,16 @@ from qfr.analysis.levels import Axis, order_key
 from qfr.analysis.pairing import variant_names
 from qfr.analysis.results import Kind, Result
 from qfr.analysis.rows import LOST, rate_rows
-from qfr.analysis.targets import CellKey, Target
+from qfr.analysis.targets import Target
 from qfr.facts import CellFacts
 from qfr.faults import COUNTED
 from qfr.report.build import Report
 from qfr.report.formats import NONE, percent
-from qfr.report.layout import shortened
+from qfr.report.layout import shortened, title_of
 from qfr.report.outcomes import ENDINGS
 from qfr.report.specs import CELL, count, named, of, pick, rate, table
 from qfr.report.views import Entry, Table
-from qfr.scope import Group, group
+from qfr.scope import group
 
 _OWN = (
     "Task-mean recovery on each cell's own clean set [successes/fault episodes] and the Wilson 95 % "
@@ -46,21 +46,13 @@ def _by_setting(
         if one.policy == policy and one.family is None and one.key.fault != "none"
     ]
     settings = group(wanted, ("quant", "prompt"), of=lambda one: one.scope)
-    several = len({_without_model(one.members[0].key) for one in settings}) > 1
-    several |= any(one.label for one in settings)
-    titles = [_title(one) for one in settings]
+    titles = [title_of(one.members[0].key, one.label) for one in settings]
+    several = len({title.partition(" · ")[2] for title in titles}) > 1
     names = shortened(titles)
     return tuple(
         (names[title] if several else one.members[0].key.model, _grid(one.members, entry, caption))
         for one, title in zip(settings, titles, strict=True)
     )
-
-
-def _title(one: Group[CellSummary]) -> str:
-    """Model and setting; the label says what the context does not."""
-    key = one.members[0].key
-    more = [part for part in one.label.split(", ") if part and part not in key.context.split(", ")]
-    return " · ".join(part for part in (setting(key), ", ".join(more)) if part)
 
 
 def _grid(
@@ -82,17 +74,6 @@ def _grid(
 def full_tables(report: Report, policy: str) -> tuple[tuple[str, Table], ...]:
     """Full-pipeline success of every cell, one table per model and setting."""
     return _by_setting(report, policy, _full_cell, _FULL)
-
-
-def setting(key: CellKey) -> str:
-    """Name a cell's model and everything but preset and prompt."""
-    return " · ".join(part for part in (key.model, *_without_model(key)) if part)
-
-
-def _without_model(key: CellKey) -> tuple[str, ...]:
-    gate = "" if key.gate == "certified" else f"gate {key.gate}"
-    trial = f"trial {key.trial}" if key.trial else ""
-    return (key.fault, key.executor, key.suite, gate, trial, key.context)
 
 
 def process_table(results: Iterable[Result], faulted: bool) -> Table:

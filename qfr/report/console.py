@@ -23,7 +23,7 @@ from qfr.report.layout import TITLES, Group, groups, interval, memory_groups
 from qfr.report.notices import clipped, notices
 from qfr.report.ranking import rankings
 from qfr.report.views import Table as View
-from qfr.report.words import answers, overview
+from qfr.report.words import answers, overview, varies
 
 #: Turned signs that the terminal lists; the page lists all.
 _MOST_FLAGS = 4
@@ -35,15 +35,17 @@ def print_report(report: Report, console: Console) -> None:
     if report.reference_agents:
         agents = ", ".join(report.reference_agents)
         console.print(_plain(f"Reference agents ({agents}): no evidence about any other model.", "yellow"))
+    if told := varies(report):
+        console.print(_plain(told))
     for ranking in rankings(report):
         console.print()
         console.print(_plain(f"{ranking.title}: {ranking.advice}", "bold"))
-        for line in ranking.more:
-            console.print(_plain(line))
+        for more in ranking.more:
+            console.print(_plain(more))
         console.print(_table(ranking.table))
     console.print()
-    for line in overview(report):
-        console.print(_plain(line))
+    for text in overview(report):
+        console.print(_plain(text))
     policy = report.options.policy.value
     for name, view in recovery_tables(report, policy):
         console.print()
@@ -61,8 +63,8 @@ def print_report(report: Report, console: Console) -> None:
     for answer in answers(report):
         console.print()
         console.print(_plain(answer.title, "bold"))
-        for told in answer.lines:
-            console.print(Padding(Text("• ").append_text(_plain(told.text)), (0, 0, 0, 2)))
+        for line in answer.lines:
+            console.print(Padding(Text("• ").append_text(_plain(line.text)), (0, 0, 0, 2)))
         if answer.flag:
             console.print(Padding(_plain(answer.flag, "bold red"), (0, 0, 0, 2)))
         for flag in clipped(answer.flags, _MOST_FLAGS):

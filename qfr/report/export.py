@@ -17,7 +17,7 @@ from qfr.report.markdown import render_markdown
 from qfr.report.notices import notices
 from qfr.report.page import render_page
 from qfr.report.tables import provenance_frame, result_frame, result_record, run_frame
-from qfr.report.words import answers, overview
+from qfr.report.words import answers, overview, varies
 
 #: Spreadsheets run a cell that begins with one of these as a formula.
 _FORMULA = re.compile(r"^[=+\-@\t\r]")
@@ -94,6 +94,7 @@ def report_json(report: Report) -> str:
             }
             for one in answers(report)
         ],
+        "varies": varies(report),
         "overview": list(overview(report)),
         "warnings": [
             {"title": one.title, "text": one.text, "items": list(one.items)} for one in notices(report)

@@ -113,6 +113,15 @@ def _arranged(report: Report, policy: str, along: Axis, contrasts: Iterable[Cont
     )
 
 
+def title_of(key: CellKey, label: str = "") -> str:
+    """Name a model and its setting; of the label of its group, what the names do not say."""
+    gate = "" if key.gate == "certified" else f"gate {key.gate}"
+    trial = f"trial {key.trial}" if key.trial else ""
+    more = [part for part in label.split(", ") if part and part not in key.context.split(", ")]
+    parts = (key.model, key.fault, key.executor, key.suite, gate, trial, key.context, ", ".join(more))
+    return " · ".join(part for part in parts if part)
+
+
 def shortened(titles: Iterable[str]) -> dict[str, str]:
     """Return titles such as ``m · et · tolerant`` without the parts that are the same in all of them.
 

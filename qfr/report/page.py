@@ -32,7 +32,7 @@ from qfr.report.sections import (
 )
 from qfr.report.text import spelled
 from qfr.report.transcripts import Transcripts
-from qfr.report.words import Answer, answers, overview
+from qfr.report.words import Answer, answers, overview, varies
 
 #: A longer text is cut on the page; the files hold it whole.
 LONGEST_TEXT = 400
@@ -71,6 +71,8 @@ class Page:
     # The headline policy.
     command: str
     agents: tuple[str, ...]
+    varies: str
+    # What differs between the settings shown; empty where names say it all.
     overview: tuple[str, ...]
     rankings: tuple[Ranking, ...]
     one_look: str
@@ -142,6 +144,7 @@ def page_of(report: Report) -> Page:
         policy=options.policy.value,
         command=options.command,
         agents=agents,
+        varies=varies(report),
         overview=overview(report),
         rankings=rankings(report),
         one_look=ONE_LOOK,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from qfr.report.formats import ends, percent, signed
 from qfr.report.layout import PANELS, TITLES, interval
 from qfr.report.specs import pick
 from qfr.report.views import Entry, Table
+from qfr.scope import Scope, scope_of, value_of
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,22 @@ def replication(report: Report) -> Replication | None:
 
 
 def _pairs(report: Report, known: Published) -> Iterable[Beside]:
-    found: dict[tuple[str, str, str, str], list[Contrast]] = {}
-    for c in report.contrasts:
-        if c.family is None and c.fault == known.fault and c.vary == "quant":
-            like = known.model_like(c.model or "")
-            levels = (c.a.split(" ")[0], c.b.split(" ")[0])
-            if like is not None and levels == (known.a, known.b):
-                key = (like.name, c.prompt or "", c.target, c.policy)
-                found.setdefault(key, []).append(c)
+    scopes = {facts.cell_id: scope_of(facts) for facts in report.facts if facts.fault == known.fault}
+    found: dict[tuple[str, str, str], list[tuple[Contrast, list[Scope]]]] = defaultdict(list)
+    for ours in report.contrasts:
+        like = known.model_like(ours.model or "")
+        sides = [scopes[cell] for cell in ours.cells if cell in scopes][:2]
+        if ours.family is None and ours.vary == "quant" and like is not None and len(sides) == 2:
+            found[like.name, ours.target, ours.policy].append((ours, sides))
     for theirs in known.contrasts:
-        key = (theirs.model, theirs.prompt, theirs.target, theirs.policy)
-        for ours in found.get(key, ()):
-            yield Beside(theirs, ours)
+        for ours, (a, b) in found[theirs.model, theirs.target, theirs.policy]:
+            if _is_printed(a, known.a, theirs.prompt) and _is_printed(b, known.b, theirs.prompt):
+                yield Beside(theirs, ours)
+
+
+def _is_printed(one: Scope, quant: str, prompt: str) -> bool:
+    """Whether a cell goes by the names of a printed one; what else differs is told, cell by cell."""
+    return (value_of(one, "quant"), value_of(one, "prompt")) == (quant, prompt)
 
 
 def _warning(report: Report, known: Published) -> str:
@@ -189,7 +195,7 @@ def _cells(report: Report, known: Published) -> Table:
     for theirs in known.cells:
         for s in report.summaries:
             like = known.model_like(s.key.model)
-            same = (s.key.quant, s.key.prompt, s.key.fault) == (theirs.quant, theirs.prompt, known.fault)
+            same = s.key.fault == known.fault and _is_printed(s.scope, theirs.quant, theirs.prompt)
             if (
                 like is not None
                 and like.name == theirs.model

@@ -92,8 +92,6 @@ def overview(report: Report) -> tuple[str, ...]:
         lines.append(f"Fault episodes: {told}.")
     if told := _detectable(report):
         lines.append(told)
-    if told := _varies(report):
-        lines.append(told)
     if report.options.inferred:
         lines.append(
             f"No two finished cells differ in the preset alone, so {report.options.vary} is contrasted "
@@ -160,8 +158,8 @@ def _told(row: str, contrast: Contrast) -> str:
     return f"{name}{signed(contrast.points)} {careful(contrast)}"
 
 
-def _varies(report: Report) -> str:
-    """What differs between the settings of a store, key by key; nothing where names say it all."""
+def varies(report: Report) -> str:
+    """Say what differs between the settings of a store, key by key; nothing where names say it all."""
     faulted = [one for one in report.facts if one.fault != "none"]
     found = varying(scope_of(one) for one in faulted or report.facts)
     if all(key in NAMES.values() for key, _ in found):
