@@ -422,7 +422,7 @@ def test_titles_lose_what_they_share() -> None:
 
 def test_ranks_in_the_table_agree_with_the_page(golden: Report) -> None:
     frame = result_frame(golden.results)
-    kinds = ["contrast", "rate", "rank", "simultaneous", "interaction", "count", "cost", "published"]
+    kinds = ["contrast", "rate", "rank", "simultaneous", "interaction", "count", "cost", "waste", "published"]
     assert frame["kind"].unique().tolist() == kinds
     rows = frame.query("kind == 'rank' and model == 'Llama' and policy == 'tolerant'")
     rows = rows[rows["verdict"].isna()]

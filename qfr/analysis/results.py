@@ -173,6 +173,12 @@ class Kind(StrEnum):
     # What happened in a cell, counted.
     cost = "cost"
     # Size of a preset's file, and the memory and speed of its runs.
+    ablation = "ablation"
+    # A clause of the prompt: with it minus without it, and that minus the same at the highest preset.
+    waste = "waste"
+    # Loops and forced ends of a cell, what a solved episode cost, and the ratio to the highest preset.
+    imported = "imported"
+    # What an imported log says of itself: success, pass^k, simulations in no rate.
     published = "published"
     # A number that was printed elsewhere.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from qfr.analysis.ablation import Ablation
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.decomposition import POINTS, Bounds
 from qfr.analysis.family import AdjustedContrast, Together
@@ -16,6 +18,7 @@ from qfr.analysis.published import Published
 from qfr.analysis.ranking import Ranking
 from qfr.analysis.results import Contrast, Kind, Result, row_id, tidy
 from qfr.analysis.targets import CellKey, Target
+from qfr.analysis.waste import MEASURES, Waste
 from qfr.stats.intervals import Estimate, Interval
 
 RATE, POINT = "rate", "points"
@@ -275,6 +278,38 @@ def _several(found: GroupContrast) -> Columns:
         "signflip_p": found.signflip.p,
         "smallest_p": sign.smallest_p,
     }
+
+
+def ablation_rows(one: Ablation) -> Iterator[Result]:
+    """Yield a clause's effect at each preset, and how it differs from that at the highest one."""
+    item = f"{one.clause} on {one.base}{one.rest}"
+    for step in one.presets:
+        for effect in step.effects:
+            found = contrast_row(effect)
+            name = row_id(("ablation", effect.target, step.quant), ("ablation", item, found.id))
+            yield replace(found, id=name, kind=Kind.ablation, item=item)
+        for d in step.differences:
+            yield row(
+                one.key, Kind.ablation, d.estimate, unit=POINT, cells=one.cells, a=step.quant,
+                b=one.presets[0].quant, item=f"{item}, difference", target=d.target, policy=one.policy,
+                n_tasks=d.tasks, sign_p=d.sign_p,
+            )  # fmt: skip
+
+
+def waste_rows(one: Waste) -> Iterator[Result]:
+    """Yield loops, forced ends, and costs per solved episode with their ratios to the highest preset."""
+    shared: Columns = {"cells": (one.cell_id,), "policy": one.policy, "b": one.against or None}
+    counts = [("stuck", one.stuck), ("forced end", sum(count.count for count in one.forced))]
+    for item, count in (*counts, *((count.name, count.count) for count in one.forced)):
+        yield row(one.key, Kind.waste, unit="number", **shared, item=item, count_a=count, of_a=one.episodes)
+    for at, measure in enumerate(MEASURES):
+        each: Columns = {"item": f"{measure} per solved", "count_a": one.successes, "of_a": one.episodes}
+        yield row(one.key, Kind.waste, unit=measure, **shared, **each, value=tidy(one.spent[at]))
+        if one.ratios:
+            r = one.ratios[at]
+            ends: Columns = {"value": tidy(r.value), "low": tidy(r.low), "high": tidy(r.high)}
+            ends |= {"item": f"{measure} per solved, ratio", "n_tasks": r.tasks, "reason": r.reason or None}
+            yield row(one.key, Kind.waste, unit="ratio", **shared, **ends, method="montecarlo")
 
 
 def ladder_rows(ladder: Ladder) -> Iterator[Result]:

@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from qfr.analysis.levels import NOT_STATED, Axis, order_key
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import CellKey, Target
 from qfr.analysis.trials import FOREIGN
-from qfr.report.build import Report
 from qfr.report.formats import ends
+
+if TYPE_CHECKING:
+    from qfr.report.build import Report
 
 #: The three panels of Hu 2026, figure 1.
 PANELS = (Target.own, Target.matched, Target.full)

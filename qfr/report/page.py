@@ -10,8 +10,11 @@ import jinja2
 
 from qfr.records import Policy
 from qfr.report import cellviews, contrasttables, views
+from qfr.report.ablations import ablation_sections
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
+from qfr.report.imported_page import log_table
+from qfr.report.imported_process import only_imported
 from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
@@ -32,6 +35,7 @@ from qfr.report.sections import (
 )
 from qfr.report.text import spelled
 from qfr.report.transcripts import Transcripts
+from qfr.report.waste import waste_table
 from qfr.report.words import Answer, answers, overview, varies
 
 #: A longer text is cut on the page; the files hold it whole.
@@ -79,6 +83,10 @@ class Page:
     # Under which conditions the verdicts hold.
     answers: tuple[Answer, ...]
     notices: tuple[Notice, ...]
+    imported: views.Table
+    # Imported logs; no rows where there is none.
+    logs_only: bool
+    # The report is of imported logs alone: nothing was injected.
     plans: tuple[Plan, ...]
     unregistered: str
     # One sentence where nothing was registered; empty otherwise.
@@ -87,6 +95,8 @@ class Page:
     # Model against model at equal memory.
     prompts: tuple[Illustrated, ...]
     ladders: tuple[Illustrated, ...]
+    ablations: tuple[Illustrated, ...]
+    # Clauses of the prompt, with and without.
     several: tuple[views.Table, ...]
     # Several contrasts at once: adjusted tests, simultaneous intervals, named groups.
     recovery: tuple[NamedTable, ...]
@@ -105,6 +115,8 @@ class Page:
     clean: views.Table
     faulted: views.Table
     permanent: views.Table | None
+    waste: views.Table | None
+    # Loops, forced ends, costs per solved episode.
     dropped: views.Table
     provenance: tuple[views.Table, ...]
     ids: views.Table
@@ -131,6 +143,10 @@ def page_of(report: Report) -> Page:
     """Arrange a report for the template."""
     options = report.options
     policies = (options.policy, *(policy for policy in Policy if policy is not options.policy))
+    logs_only = only_imported(report.facts)
+    if logs_only:
+        # Success is the log's own word: both policies say the same.
+        policies = policies[:1]
     names = tuple(policy.value for policy in policies)
     by_policy = [groups(report, name) for name in names]
     by_memory = [memory_groups(report, name) for name in names]
@@ -150,15 +166,18 @@ def page_of(report: Report) -> Page:
         one_look=ONE_LOOK,
         answers=answers(report),
         notices=notices(report),
+        imported=log_table(report),
+        logs_only=logs_only,
         plans=tuple(
             Plan(one.title, one.summary, one.missing, standing_table(one, report.contrasts))
             for one in report.followed
         ),
-        unregistered="" if report.followed else _UNREGISTERED,
+        unregistered="" if report.followed or logs_only else _UNREGISTERED,
         sections=tuple(contrast_section(sides, how) for sides in zip(*by_policy, strict=True)),
         memory=tuple(contrast_section(sides, how) for sides in zip(*by_memory, strict=True)),
         prompts=prompt_sections(report, names),
         ladders=tuple(ladder_section(one, agents) for one in report.ladders if one.policy == names[0]),
+        ablations=ablation_sections(report),
         several=_several(report),
         recovery=tuple(NamedTable(p, *row) for p in names for row in cellviews.recovery_tables(report, p)),
         full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
@@ -174,6 +193,7 @@ def page_of(report: Report) -> Page:
         clean=cellviews.process_table(report.results, faulted=False),
         faulted=cellviews.process_table(report.results, faulted=True),
         permanent=cellviews.counted_table(report.results),
+        waste=waste_table(report),
         dropped=cellviews.dropped_table(report),
         provenance=cellviews.provenance_tables(report.facts),
         ids=cellviews.cell_ids(report.facts),

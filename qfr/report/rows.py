@@ -19,6 +19,7 @@ from qfr.analysis.rows import POINT, RATE, Columns, row
 from qfr.analysis.targets import CellKey
 from qfr.registration.status import Standing
 from qfr.report.diagnosed import Agent, Compared, Repeated
+from qfr.report.imported_page import figures_of
 from qfr.report.registration_status import best
 from qfr.report.transcripts import Parting
 from qfr.stats.intervals import Estimate
@@ -39,6 +40,9 @@ def result_rows(report: Report) -> tuple[Result, ...]:
     found += [rows.interaction_row(one) for one in report.interactions]
     found += [rows.group_row(one) for one in report.grouped]
     found += [one for ladder in report.ladders for one in rows.ladder_rows(ladder)]
+    found += [one for ablation in report.ablations for one in rows.ablation_rows(ablation)]
+    found += [one for waste in report.wastes for one in rows.waste_rows(waste)]
+    found += [figure.row for figure in figures_of(report)]
     policy = report.options.policy.value
     if report.diagnosed is not None:
         found += [one for agent in report.diagnosed.agents for one in _agent(agent, policy)]
@@ -234,6 +238,7 @@ def _counts(one: Process) -> Iterator[Result]:
         yield row(one.key, Kind.counted, **shared, item=item, count_a=count)
     for a in one.answers:
         right = [("right", a.successes), ("right by expression", a.expressions)]
+        right += [("right without recovery", a.without_recovery)]
         for item, count in (*right, *((c.name, c.count) for c in a.counted)):
             yield row(one.key, Kind.counted, **shared, policy=a.policy, item=item, count_a=count)
 
