@@ -67,10 +67,8 @@ def under(executor: str, table: Sequence[int | None]) -> list[Logged]:
     """A clean pass and its fault cell under an executor."""
     clean, fault = logged_pair("Q8_0", table)
     ids = {name: f"{getattr(fault.facts, name)}{executor}" for name in ("cell_id", "clean_id")}
-    first = replace(
-        clean,
-        facts=replace(clean.facts, executor=executor, cell_id=ids["clean_id"], clean_id=ids["clean_id"]),
-    )
+    own = {"cell_id": ids["clean_id"], "clean_id": ids["clean_id"]}
+    first = replace(clean, facts=replace(clean.facts, executor=executor, **own))
     return [first, replace(fault, facts=replace(fault.facts, executor=executor, **ids), clean=first)]
 
 
