@@ -299,9 +299,12 @@ class ScorerConfig:
     policy: Policy = aside()
     ep_min_calls: int = aside()
     # EP: calls of the dead tool before a report counts as correct.
+    stuck_after: int = aside()
+    # One call with one answer so often in a row is stuck; a report counts it anew from the log.
 
     def __post_init__(self) -> None:
         check_at_least("scorer.ep_min_calls", self.ep_min_calls, 1)
+        check_at_least("scorer.stuck_after", self.stuck_after, 2)
 
 
 @dataclass

@@ -376,6 +376,8 @@ def _asked(config: str) -> Mapping[str, str]:
         return {}
     if isinstance(raw.get("foreign"), dict):
         return _foreign(raw["foreign"])
+    if isinstance(external := raw.get("external"), dict) and isinstance(external.get("settings"), dict):
+        return {str(key): _text(value) for key, value in external["settings"].items()}
     given: dict[str, object] = {}
     for key, value in _values(CellConfig, raw, ""):
         if not key.startswith("model.") and not (key in LATER_KEYS and LATER_KEYS[key] == value):

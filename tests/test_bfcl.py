@@ -1,4 +1,4 @@
-"""The world `bfcl_multi_turn`: the benchmark's own verdicts, every fault delivered, states as values."""
+"""The world `bfcl_multi_turn`: verdicts of the benchmark, every fault delivered, states that are values."""
 
 from __future__ import annotations
 

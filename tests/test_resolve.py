@@ -139,6 +139,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(
     assert 0 < int(resumed[0].removesuffix("-")) <= 15_000_000
 
 
+@pytest.mark.slow
 def test_a_killed_download_leaves_nothing_that_passes_for_the_file(
     hub: HubServer, tiny: Path, tmp_path: Path
 ) -> None:

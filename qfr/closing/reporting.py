@@ -72,6 +72,8 @@ class ReportRequest:
     across_builds: bool = False
     # Also contrast cells of different llama.cpp builds.
 
+    stuck_after: int = 3
+    # One call with one answer so often in a row is stuck.
     own: bool = True
     # As the sweep's own settings say: then it is the sweep's report, and stands on its MLflow run.
 
@@ -91,6 +93,7 @@ class ReportRequest:
             ("--seed", str(report.seed), "20260101"),
             ("--margin", f"{report.margin:g}", "5"),
             ("--transcripts", str(report.transcripts), "8000"),
+            ("--stuck-after", str(cell.scorer.stuck_after), "3"),
             ("--groups", report.groups, ""),
             ("--against", report.against, None),
         ):
@@ -114,6 +117,7 @@ class ReportRequest:
             family=tuple(selector(given) for given in report.family),
             groups=parse_groups(report.groups),
             against=published(report.against) if report.against else None,
+            stuck_after=cell.scorer.stuck_after,
         )
 
 
@@ -170,6 +174,7 @@ def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
         groups=request.groups,
         against=request.against,
         across_builds=request.across_builds,
+        stuck_after=request.stuck_after,
         ep_min_calls=max(cell.ep_min_calls for cell in reading.cells) or 2,
     )
     material = replace(

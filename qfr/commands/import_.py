@@ -4,8 +4,10 @@ Prints what every file holds: scored and excluded simulations, pass^k, error rat
 an error budget. --contrast sets all files against the first. `qfr report --experiment qfr-foreign` contrasts
 what was imported. A file is one run, found again by its digest: importing it twice adds nothing.
 
-A file NAME.tar.zst is a sweep that `qfr export` packed: it is checked member by member, and its runs go into
-the store as they were (--no-log: only the check).
+A file NAME.jsonl is of the neutral format, one line an episode, faults included (docs/import.md): own,
+matched and full-pipeline recovery are computed on it. A file NAME.tar.zst is a sweep that `qfr export`
+packed: it is checked member by member, and its runs go into the store as they were (--no-log: only the
+check).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from qfr.analysis.levels import NOT_STATED, bits
 from qfr.archive.foreign_logs import EXPERIMENT, MOST_K, Log, Logged, cell_of, check_store, log_import
 from qfr.commands.archives import all_archives, import_archives
 from qfr.commands.common import add_bootstrap, positive
+from qfr.commands.neutral import all_neutral, import_neutral
 from qfr.errors import ConfigError, LogError
 from qfr.foreign import Options, Release, read_logs
 from qfr.grid.show import console
@@ -37,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         nargs="+",
-        help="results.json of tau2-bench (alone, or its folder), a tau-bench v1 list, or NAME.tar.zst",
+        help="results.json of tau2-bench (alone, or its folder), a tau-bench v1 list, NAME.jsonl of the "
+        "neutral format, or NAME.tar.zst",
     )
     group = parser.add_argument_group("what the files do not say (once for all, or once per file)")
     group.add_argument("--model", action="append", help="name of the agent's model (left out = the file's)")
@@ -78,6 +82,14 @@ def run(arguments: argparse.Namespace) -> int:
     if all_archives(paths):
         return import_archives(
             paths, uri=arguments.uri, root=arguments.root, experiment=where, dry=arguments.no_log
+        )
+    if all_neutral(paths):
+        return import_neutral(
+            paths,
+            uri=arguments.uri,
+            root=arguments.root,
+            experiment=where or EXPERIMENT,
+            dry=arguments.no_log,
         )
     logs = _read(arguments)
     compared = _compared(logs, arguments) if arguments.contrast else ()

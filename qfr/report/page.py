@@ -37,6 +37,7 @@ from qfr.report.sections import (
 )
 from qfr.report.text import spelled
 from qfr.report.transcripts import Transcripts
+from qfr.report.waste import waste_table
 from qfr.report.words import Answer, answers, overview
 
 #: A longer text is cut on the page; the files hold it whole.
@@ -115,6 +116,8 @@ class Page:
     clean: views.Table
     faulted: views.Table
     permanent: views.Table | None
+    waste: views.Table | None
+    # Loops, forced ends, costs per solved episode.
     dropped: views.Table
     provenance: tuple[views.Table, ...]
     ids: views.Table
@@ -190,6 +193,7 @@ def page_of(report: Report) -> Page:
         beside=() if beside is None else tuple(figure_view(one, False) for one in beside.figures),
         clean=cellviews.process_table(report.processes, faulted=False),
         faulted=cellviews.process_table(report.processes, faulted=True),
+        waste=waste_table(report),
         permanent=cellviews.counted_table(report.processes),
         dropped=cellviews.dropped_table(report),
         provenance=cellviews.provenance_tables(report.facts),

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from qfr.errors import LogError
 from qfr.records import Channel, Episode, ParseKind, Policy, Score, Step, StopReason, Turn
-from qfr.scoring import score
+from qfr.scoring import longest_repeat, score
 
 TABLES_VERSION = 1
 
@@ -102,6 +102,13 @@ KEY_MEANINGS, EPISODE_MEANINGS, CALL_MEANINGS = _meanings(_KEYS), _meanings(_EPI
 
 _SCORE_TYPES = {"bool": pa.bool_(), "int": pa.int64(), "str": pa.string()}
 SCORES = _schema((*_KEYS, *((f.name, _SCORE_TYPES[str(f.type)], "") for f in dataclasses.fields(Score))))
+_LOOPS: tuple[_Column, ...] = (
+    *_KEYS,
+    ("repeats", pa.int64(), "Times in a row, at most, that one call got one answer; 0 without a call."),
+)
+LOOPS, LOOP_MEANINGS = _schema(_LOOPS), _meanings(_LOOPS)
+#: The artifact that holds them. Runs of an older version have none until they are rescored.
+LOOP_FILE = "scores/loops@1.parquet"
 # What a score's columns hold stands with the fields of `Score`.
 
 
@@ -123,6 +130,11 @@ def score_table(episodes: Sequence[Episode], policy: Policy, *, ep_min_calls: in
         for episode in episodes
     ]
     return _table(rows, SCORES)
+
+
+def loop_table(episodes: Sequence[Episode]) -> pa.Table:
+    """One row per episode: its longest row of one call with one answer."""
+    return _table([_keys(episode) | {"repeats": longest_repeat(episode)} for episode in episodes], LOOPS)
 
 
 def parquet_bytes(table: pa.Table, *, log_sha256: str, facts: Mapping[str, str] | None = None) -> bytes:
