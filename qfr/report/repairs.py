@@ -10,7 +10,7 @@ from qfr.report.views import Entry, Table
 _CAPTION = (
     "executor=repair against executor=tolerant, all else equal. Won and lost: tasks that both certified, by "
     "their successes over the same faults. Clean won and lost: tasks passed without a fault by one of the "
-    "two alone; the request appears after a failed call only, so that a clean episode without one is the same. "
+    "two alone; the request follows a failed call only: a clean episode without one is the same. "
     "Turns and tokens: means per episode, without / with the request."
 )
 _HEADERS = (
