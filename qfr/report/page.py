@@ -21,6 +21,7 @@ from qfr.report.processfigures import process_figures
 from qfr.report.processtables import parting_table, process_tables, rerun_table
 from qfr.report.ranking import ONE_LOOK, Ranking, rankings
 from qfr.report.registration_tables import standing_table
+from qfr.report.repairs import repair_sections
 from qfr.report.replication import Replication, replication
 from qfr.report.sections import (
     FigureView,
@@ -96,6 +97,7 @@ class Page:
     prompts: tuple[Illustrated, ...]
     ladders: tuple[Illustrated, ...]
     ablations: tuple[Illustrated, ...]
+    repairs: tuple[Illustrated, ...]
     # Clauses of the prompt, with and without.
     several: tuple[views.Table, ...]
     # Several contrasts at once: adjusted tests, simultaneous intervals, named groups.
@@ -178,6 +180,7 @@ def page_of(report: Report) -> Page:
         prompts=prompt_sections(report, names),
         ladders=tuple(ladder_section(one, agents) for one in report.ladders if one.policy == names[0]),
         ablations=ablation_sections(report),
+        repairs=repair_sections(report),
         several=_several(report),
         recovery=tuple(NamedTable(p, *row) for p in names for row in cellviews.recovery_tables(report, p)),
         full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
