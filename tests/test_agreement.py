@@ -37,7 +37,7 @@ def test_a_prompt_that_turns_the_order_round_has_tau_minus_one() -> None:
     assert turn.rho == pytest.approx(-1.0)
     assert turn.tau_low is not None
     wide = {(one.axis, one.target, one.policy): one for one in spreads(tables)}
-    # Over the presets from all to none or a third of the sites; over the prompts the same, and none at Q4_K_M.
+    # The prompts move two presets as far as the presets lie apart, and the third one not at all.
     assert wide["quant", "full", "tolerant"].places == 2
     assert wide["prompt", "full", "tolerant"].places == 3
     assert wide["prompt", "full", "tolerant"].mean == pytest.approx(

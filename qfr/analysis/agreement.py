@@ -1,7 +1,7 @@
 """How far one order of presets holds under other prompts, targets and policies, and what moves rates most.
 
 *Agreement* is Kendall's tau-b and Spearman's rho of the presets' rates in two places that differ in the
-prompt, in the target or in the policy alone, with task-bootstrap intervals: tasks are drawn once for all cells.
+prompt, in the target or in the policy alone, with task-bootstrap intervals (tasks drawn once for all cells).
 *Spread* is the largest rate minus the smallest along one axis, all else equal, averaged over the places.
 """
 
@@ -189,7 +189,8 @@ def tau_b(first: FloatArray, second: FloatArray) -> FloatArray:
     one, other = (np.sign(side[:, rows] - side[:, columns]) for side in (first, second))
     scale = np.sqrt((one**2).sum(axis=1) * (other**2).sum(axis=1))
     found: FloatArray = np.full(len(scale), np.nan)
-    return np.divide((one * other).sum(axis=1), scale, out=found, where=scale > 0)
+    np.divide((one * other).sum(axis=1), scale, out=found, where=scale > 0)
+    return found
 
 
 def _top(presets: Sequence[str], rates: FloatArray) -> str:
