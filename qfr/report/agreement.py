@@ -17,7 +17,7 @@ def agreement_tables(report: Report) -> tuple[Table, ...]:
 def _agreements(found: tuple[Agreement, ...]) -> Table:
     changed = sum(not set(one.tops[0].split("=")) & set(one.tops[1].split("=")) for one in found)
     return Table(
-        "The order of the presets by their rate in two places that differ in one thing alone: Kendall's tau-b "
+        "The order of the presets by their rate in two places that differ in one thing alone: Kendall tau-b "
         "with a 95 % task-bootstrap interval, and Spearman's rho. Not defined where all presets tie. The top "
         f"preset changes in {changed} of {len(found)} comparisons.",
         ("Across", "First", "Second", "Kendall tau", "Spearman", "Top preset"),
@@ -51,7 +51,7 @@ def _spreads(report: Report) -> Table:
         small = f"largest {100 * one.largest:.1f}, {one.places} places"
         places[one.axis, one.target][one.policy] = Entry(f"{100 * one.mean:.1f}", small)
     return Table(
-        "Largest rate minus smallest along one axis, all else equal, in points: mean over the places where it "
+        "Largest rate minus smallest along one axis, all else equal, in points: mean over places where it "
         "can be seen. Where a spread over prompts shrinks under the other policy, the scorer made that part.",
         ("Along", "Target", "tolerant", "strict"),
         tuple(
