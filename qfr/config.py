@@ -19,6 +19,7 @@ from qfr.choices import EngineKind as EngineKind
 from qfr.choices import ExecutorKind as ExecutorKind
 from qfr.choices import Gate as Gate
 from qfr.choices import Mode as Mode
+from qfr.choices import Thinking as Thinking
 from qfr.choices import Traces as Traces
 from qfr.choices import (
     aside,
@@ -130,6 +131,9 @@ class PromptConfig:
     # Worlds that it is written for; null = not stated.
     tools: bool = identity()
     # Append the world's tools to the text: the longer text is the prompt, digest included.
+    bare: bool = identity()
+    # The text says nothing of tools and of the form of a call: the text protocol appends both, and with
+    # executor=native the chat template shows the tools.
     base: str | None = identity()
     # A prompt of qfr (P0 to P4) whose clauses are switched; null = the file itself is the base.
     clauses: list[str] = identity()
@@ -281,6 +285,8 @@ class ExecutorConfig:
     kind: ExecutorKind = identity()
     max_tokens: int = identity()
     # Generated tokens per turn at most.
+    thinking: Thinking = identity()
+    # native: how thoughts of earlier turns are shown.
 
     def __post_init__(self) -> None:
         check_at_least("executor.max_tokens", self.max_tokens, 1)

@@ -26,6 +26,8 @@ LATER_KEYS: dict[str, object] = {
     "model.template": None,
     "model.template_options": None,
     "suite.options": {},
+    "executor.thinking": "template",
+    "prompt.bare": False,
     "prompt.base": None,
     "prompt.clauses": [],
     **{f"prompt.{clause.value}": None for clause in Clause},

@@ -38,7 +38,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "model": ("model.*", "quant.imatrix", "file.*", "log.*", "engine.server.*", "template.*", "measured.*"),
     "prompt": ("prompt.*", "measured.n_ctx"),
     "fault": ("fault.*",),
-    "executor": ("executor.*", "measured.n_ctx"),
+    "executor": ("executor.*", "measured.n_ctx", "version.schema"),
     "suite": ("suite.*", "measured.n_ctx"),
     "kv": ("engine.type_k", "engine.type_v", "engine.flash_attn"),
     "build": ("build.*",),
@@ -63,9 +63,9 @@ _FOLLOWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("prompt.name", ("prompt.*", "measured.*")),
     ("prompt.base", tuple(f"prompt.{clause.value}" for clause in Clause)),
     ("fault.kind", ("fault.*",)),
-    ("suite.name", (*_OF_A_SUITE, "suite.sha256", "measured.*")),
+    ("suite.name", (*_OF_A_SUITE, "suite.domain", "suite.sha256", "measured.*", "log.*")),
     ("suite.*", ("suite.sha256", "measured.*")),
-    ("executor.*", ("measured.*",)),
+    ("executor.*", ("measured.*", "version.schema")),
     ("fault.*", ("fault.sha256",)),
     ("build.llama_commit", ("build.*",)),
     ("build.library_version", ("build.library_sha256",)),
@@ -148,7 +148,7 @@ def scope_of(facts: CellFacts) -> Scope:
         "executor.kind": facts.executor,
         "trial": str(facts.trial),
         "engine.kind": facts.engine,
-        "prompt.sha256": facts.prompt_sha256,
+        "prompt.sha256": _prompt_digest(values, facts.prompt_sha256),
         "suite.sha256": facts.suite_sha256,
         "template.sha256": facts.template_sha256,
         "file.sha256": facts.model_sha256,
@@ -179,6 +179,11 @@ def scope_of(facts: CellFacts) -> Scope:
     if "log.source" in values:
         named |= {"log.id": facts.cell_id}
     return Scope(values | {key: value for key, value in named.items() if value})
+
+
+def _prompt_digest(values: Mapping[str, str], read: str) -> str:
+    """A prompt's digest: of its file where the executor decides what is appended to it."""
+    return values.get("prompt.sha256", read) if "prompt.bare" in values else read
 
 
 def scope_of_design(design: Mapping[str, object], named: Mapping[str, str]) -> Scope:
@@ -371,6 +376,8 @@ def _asked(config: str) -> Mapping[str, str]:
         return {}
     if isinstance(raw.get("foreign"), dict):
         return _foreign(raw["foreign"])
+    if isinstance(external := raw.get("external"), dict) and isinstance(external.get("settings"), dict):
+        return {str(key): _text(value) for key, value in external["settings"].items()}
     given: dict[str, object] = {}
     for key, value in _values(CellConfig, raw, ""):
         if not key.startswith("model.") and not (key in LATER_KEYS and LATER_KEYS[key] == value):

@@ -15,8 +15,8 @@ import qfr
 from qfr.analysis.family import Selector, selector
 from qfr.analysis.named_groups import NamedGroup, parse_groups
 from qfr.analysis.published import Published, published
-from qfr.canonical import canonical
 from qfr.closing.registrations import registrations_of
+from qfr.closing.unchanged import SETTINGS_TAG, report_folder
 from qfr.config import CellConfig
 from qfr.errors import TrackingError
 from qfr.grid.show import console
@@ -110,7 +110,7 @@ class ReportRequest:
             method=Method(report.method),
             resamples=report.resamples,
             seed=report.seed,
-            out=Path(report.out) if report.out else Path(tracking.root) / "reports" / sweep,
+            out=report_folder(cell, sweep),
             command=redact(shlex.join(words)),
             margin=report.margin,
             transcripts=report.transcripts,
@@ -119,30 +119,6 @@ class ReportRequest:
             against=published(report.against) if report.against else None,
             stuck_after=cell.scorer.stuck_after,
         )
-
-
-#: Where a sweep's run keeps the settings of its report.
-SETTINGS_TAG = "qfr.report"
-
-
-def report_settings(cell: CellConfig) -> str:
-    """The settings of a sweep's report as canonical JSON, to be kept with the sweep."""
-    report = cell.report
-    return canonical(
-        {
-            "policy": str(cell.scorer.policy),
-            "vary": report.vary,
-            "method": report.method,
-            "resamples": report.resamples,
-            "seed": report.seed,
-            "margin": float(report.margin),
-            "transcripts": report.transcripts,
-            "family": [dict(one) for one in report.family],
-            "groups": report.groups,
-            "against": report.against,
-            "stuck_after": cell.scorer.stuck_after,
-        }
-    )
 
 
 def kept_settings(store: Store, sweep: str) -> dict[str, object]:

@@ -126,6 +126,7 @@ def rules_of(cell: CellConfig) -> Rules:
         trial=cell.trial,
         fault_times=cell.fault.times,
         fault_retry_after=cell.fault.retry_after,
+        thinking=cell.executor.thinking,
     )
 
 

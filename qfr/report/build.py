@@ -28,6 +28,8 @@ from qfr.analysis.waste import Waste, wastes
 from qfr.facts import CellFacts
 from qfr.records import Policy
 from qfr.report.diagnosed import Diagnosed, Sources, diagnose
+from qfr.report.imported_process import TITLE as IMPORTED_TITLE
+from qfr.report.imported_process import only_imported
 from qfr.report.material import Material
 from qfr.report.outcomes import Map, outcome_maps
 from qfr.report.registration_status import Followed, followed
@@ -167,6 +169,8 @@ def build_report(
     """
     chosen, given = options or ReportOptions(), material or Material()
     everything = _with_clean(cells)
+    if chosen.title == ReportOptions.title and only_imported(cell.facts for cell in everything):
+        chosen = replace(chosen, title=IMPORTED_TITLE)
     joined = frames.join(everything)
     tables, way, seed = joined.tables, chosen.contrasts.bootstrap, chosen.seed
     memory = _at_equal_memory(tables, everything, chosen)

@@ -26,8 +26,19 @@ from qfr.analysis.frames import Cell, cell_key
 from qfr.analysis.levels import Axis, bits, order_key
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, Target
+from qfr.facts import CellFacts
 from qfr.records import FaultKind, Policy
-from qfr.report.counted import Counted, OtherErrors, RuledCurve, counted, recount
+from qfr.report.counted import Counted, OtherErrors, RuledCurve, counted, recount, shared_budget
+from qfr.report.imported_process import (
+    blind,
+    imported,
+    seen_amplifications,
+    seen_curves,
+    seen_lengths,
+    seen_rates,
+    seen_recovery,
+    with_tokens,
+)
 from qfr.scope import group, scope_of
 from qfr.stats.intervals import Options
 
@@ -72,7 +83,8 @@ class Compared:
     key: CellKey
     reference: str
     gap: BudgetGap | None
-    # None where the two list different tasks.
+    no_gap: str
+    # Why there is none; empty where there is one.
     amplified: tuple[Amplification, ...]
     episodes: int
     # That both played.
@@ -125,7 +137,9 @@ def diagnose(
     compared: list[Compared] = []
     fewest = DEFAULT.resamples
     for members in _settings(given):
-        played = [one for cell in members if (one := _played(cell, sources, (policy, told))) is not None]
+        budget = shared_budget(members, sources.others)
+        how = (policy, told, budget)
+        played = [one for cell in members if (one := _played(cell, sources, how)) is not None]
         for one in played:
             work = _Work(policy, seed, ep_min_calls, _options(len(one.log.tasks)))
             fewest = min(fewest, work.options.resamples)
@@ -165,8 +179,11 @@ class _Played:
     """One preset's log and its recount."""
 
     key: CellKey
+    facts: CellFacts
     log: Log
     counts: tuple[Counted, ...]
+    tokens: bool = True
+    # The tokens that were written are known.
 
     @property
     def table(self) -> BudgetTable:
@@ -180,16 +197,23 @@ def _place(cell: Cell) -> tuple[float, str]:
     return order, cell.facts.cell_id
 
 
-def _played(cell: Cell, sources: Sources, how: tuple[Policy, Mapping[str, str]]) -> _Played | None:
-    (policy, told), name = how, cell.facts.quant
+def _played(
+    cell: Cell, sources: Sources, how: tuple[Policy, Mapping[str, str], int | None]
+) -> _Played | None:
+    (policy, told, budget), name = how, cell.facts.quant
     logs = []
+    tokens = True
     for part in (cell,) if cell.clean is None else (cell.clean, cell):
         found = sources.calls(part.facts.cell_id)
         if found is None:
             return None
-        logs.append(make_log(name, part.episodes, found))
+        episodes = part.episodes
+        if imported(part.facts):
+            details = None if sources.others is None else sources.others(part.facts.cell_id)
+            episodes, tokens = with_tokens(episodes, details)
+        logs.append(make_log(name, episodes, found))
     key = cell_key(cell.facts, told[cell.facts.cell_id])
-    return _Played(key, pool(name, logs), counted(cell, policy, sources.others))
+    return _Played(key, cell.facts, pool(name, logs), counted(cell, policy, sources.others, budget), tokens)
 
 
 def _repeated(cells: Iterable[Cell], policy: Policy) -> tuple[Repeated, ...]:
@@ -209,31 +233,52 @@ def _options(tasks: int) -> Options:
 
 
 def _agent(one: _Played, work: _Work) -> Agent:
-    rng = stream(work.seed, ["agent", one.key.name, work.policy.value])
+    rng, options = stream(work.seed, ["agent", one.key.name, work.policy.value]), work.options
     return Agent(
         key=one.key,
-        curves=tuple(RuledCurve(c.rule, budget_curve(c.table, Target.full)) for c in one.counts),
-        rates=channel_rates(one.log, rng=rng, options=work.options, ep_min_calls=work.ep_min_calls),
-        margins=turn_margins(one.log, work.policy, rng=rng, options=work.options),
-        recovery=recovery(one.log, rng=rng, options=work.options),
-        lengths=lengths(one.log.episodes, work.policy, rng=rng, options=work.options),
+        curves=seen_curves(
+            (RuledCurve(c.rule, budget_curve(c.table, Target.full)) for c in one.counts), one.facts, options
+        ),
+        rates=seen_rates(
+            channel_rates(one.log, rng=rng, options=options, ep_min_calls=work.ep_min_calls),
+            one.facts,
+            options,
+        ),
+        margins=turn_margins(one.log, work.policy, rng=rng, options=options),
+        recovery=seen_recovery(recovery(one.log, rng=rng, options=options), one.facts, options),
+        lengths=seen_lengths(
+            lengths(one.log.episodes, work.policy, rng=rng, options=options),
+            one.facts,
+            options,
+            tokens=one.tokens,
+        ),
     )
 
 
 def _compared(high: _Played, low: _Played, work: _Work) -> Compared:
     rng = stream(work.seed, ["compared", high.key.name, low.key.name, work.policy.value])
     first, second = shared(high.log, low.log)
+    unseen = next((reason for one in (high, low) if (reason := blind(one.facts))), "")
     gap = None
-    if set(high.table.tasks) == set(low.table.tasks) and high.table.budgets == low.table.budgets:
+    if not unseen and set(high.table.tasks) & set(low.table.tasks):
+        # Logs of other programs may list different tasks; the shared ones are paired.
+        same = set(high.table.tasks) == set(low.table.tasks)
         gap = budget_gap(
-            high.table, low.table, Target.full, rng=rng, resamples=max(1_000, work.options.resamples)
+            high.table,
+            low.table,
+            Target.full if same else Target.matched,
+            rng=rng,
+            resamples=max(1_000, work.options.resamples),
         )
     return Compared(
         key=low.key,
         reference=high.key.quant,
         gap=gap,
-        amplified=amplifications(
-            first, second, rng=rng, options=work.options, ep_min_calls=work.ep_min_calls
+        no_gap="" if gap is not None else unseen or "the two logs share no task",
+        amplified=seen_amplifications(
+            amplifications(first, second, rng=rng, options=work.options, ep_min_calls=work.ep_min_calls),
+            high.facts,
+            low.facts,
         ),
         episodes=first.n_episodes,
         novelty=novelty(first, second, rng=rng, options=work.options),

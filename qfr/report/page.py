@@ -15,6 +15,8 @@ from qfr.report.agreement import agreement_tables
 from qfr.report.budgettables import rerun_table
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
+from qfr.report.imported_page import log_table
+from qfr.report.imported_process import only_imported
 from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
@@ -81,6 +83,10 @@ class Page:
     # Under which conditions the verdicts hold.
     answers: tuple[Answer, ...]
     notices: tuple[Notice, ...]
+    imported: views.Table
+    # Imported logs; no rows where there is none.
+    logs_only: bool
+    # The report is of imported logs alone: nothing was injected.
     plans: tuple[Plan, ...]
     unregistered: str
     # One sentence where nothing was registered; empty otherwise.
@@ -137,6 +143,10 @@ def page_of(report: Report) -> Page:
     """Arrange a report for the template."""
     options = report.options
     policies = (options.policy, *(policy for policy in Policy if policy is not options.policy))
+    logs_only = only_imported(report.facts)
+    if logs_only:
+        # Success is the log's own word: both policies say the same.
+        policies = policies[:1]
     names = tuple(policy.value for policy in policies)
     by_policy = [groups(report, name) for name in names]
     by_memory = [memory_groups(report, name) for name in names]
@@ -155,11 +165,13 @@ def page_of(report: Report) -> Page:
         one_look=ONE_LOOK,
         answers=answers(report),
         notices=notices(report),
+        imported=log_table(report),
+        logs_only=logs_only,
         plans=tuple(
             Plan(one.title, one.summary, one.missing, standing_table(one, report.contrasts))
             for one in report.followed
         ),
-        unregistered="" if report.followed else _UNREGISTERED,
+        unregistered="" if report.followed or logs_only else _UNREGISTERED,
         sections=tuple(contrast_section(sides, how) for sides in zip(*by_policy, strict=True)),
         memory=tuple(contrast_section(sides, how) for sides in zip(*by_memory, strict=True)),
         prompts=prompt_sections(report, names),

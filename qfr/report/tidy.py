@@ -17,6 +17,7 @@ from qfr.analysis.targets import CellKey
 from qfr.report.ablations import found_ablations
 from qfr.report.build import Report
 from qfr.report.diagnosed import Agent, Compared, Repeated
+from qfr.report.imported_page import figures_of
 from qfr.report.text import spelled
 from qfr.stats.intervals import Estimate
 
@@ -73,7 +74,7 @@ def diagnostics_frame(report: Report) -> pd.DataFrame:
 
 
 def further_frame(report: Report) -> pd.DataFrame:
-    """Return ranks, interactions, named groups, simultaneous intervals and ladders, one figure per row."""
+    """Return ranks, interactions, named groups, simultaneous intervals, ladders, imported logs."""
     rows = [
         _row((replace(r.key, quant=one.name), "rank", " ".join(r.shared), "", r.policy), one.full, "rate")
         for r in report.ranks
@@ -106,6 +107,10 @@ def further_frame(report: Report) -> pd.DataFrame:
                 rows.append(
                     Row(key, "ladder", item, "", ladder.policy, *ends, "rate", rung.certified, None, None)
                 )
+    rows += [
+        Row(f.key, f.kind, f.item, "", "", f.value, f.low, f.high, "rate", f.n_tasks, None, f.reason or None)
+        for f in figures_of(report)
+    ]
     return _frame(tuple(rows))
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qfr.errors import LogError
-from qfr.records import Channel, Episode, ParseKind, Policy, Score, StopReason, Turn
+from qfr.records import Channel, Episode, ParseKind, Policy, Score, Step, StopReason, Turn
 from qfr.scoring import longest_repeat, score
 
 TABLES_VERSION = 1
@@ -118,8 +118,9 @@ def episode_table(episodes: Sequence[Episode]) -> pa.Table:
 
 
 def call_table(episodes: Sequence[Episode]) -> pa.Table:
-    """One row per turn."""
-    return _table([_call_row(episode, turn) for episode in episodes for turn in episode.turns], CALLS)
+    """One row per turn, and per further call of a turn."""
+    turns = [(episode, turn) for episode in episodes for turn in episode.turns]
+    return _table([row for pair in turns for row in _call_rows(*pair)], CALLS)
 
 
 def score_table(episodes: Sequence[Episode], policy: Policy, *, ep_min_calls: int) -> pa.Table:
@@ -209,8 +210,15 @@ def _episode_row(episode: Episode) -> Row:
     }
 
 
-def _call_row(episode: Episode, turn: Turn) -> Row:
-    made, seen, call = turn.generation, turn.observation, turn.call
+def _call_rows(episode: Episode, turn: Turn) -> list[Row]:
+    """A row per call; the turn's tokens and margins stand in its first."""
+    first, *more = [_call_row(episode, turn, step) for step in turn.steps]
+    none = {"tokens_in": 0, "tokens_out": 0, "min_margin": None, "min_margin_token": None}
+    return [first, *(row | none for row in more)]
+
+
+def _call_row(episode: Episode, turn: Turn, step: Step) -> Row:
+    made, seen, call = turn.generation, step.observation, step.call
     lowest = min(range(len(made.margins)), key=made.margins.__getitem__) if made.margins else None
     return _keys(episode) | {
         "turn": turn.index,
