@@ -11,6 +11,7 @@ import jinja2
 from qfr.records import Policy
 from qfr.report import cellviews, contrasttables, views
 from qfr.report.ablations import ablation_sections
+from qfr.report.agreement import agreement_tables
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
 from qfr.report.imported_page import log_table
@@ -225,6 +226,7 @@ def _several(report: Report) -> tuple[views.Table, ...]:
     ]
     together = [one for one in report.together if one.policy == policy]
     tables = (*families, contrasttables.together_table(together), contrasttables.group_table(report.grouped))
+    tables = (*tables, *agreement_tables(report))
     return tuple(table for table in tables if table.rows)
 
 
