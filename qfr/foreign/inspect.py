@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from qfr.errors import LogError, did_you_mean
 from qfr.foreign.failures import channel, classify
 from qfr.foreign.jsonl import write_line
 from qfr.records import Channel
+
+_NO_TOOL = re.compile(r"Tool \S+ not found")
+# Inspect's own text for a tool that the task does not have.
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,8 @@ def _calls(sample: Any) -> Iterator[dict[str, object]]:
 def _failure(answer: Any, said: str) -> Channel | None:
     if answer is None or answer.error is None:
         return None
+    if _NO_TOOL.match(said):
+        return Channel.tool_name
     return channel(classify(said).kind) or Channel.policy
 
 
