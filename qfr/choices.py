@@ -42,6 +42,24 @@ class ExecutorKind(StrEnum):
 
     tolerant = "tolerant"
     strict_feedback = "strict_feedback"
+    native = "native"
+    # The chat template's own tool calls.
+
+    @property
+    def text(self) -> bool:
+        """Whether calls are written in the text protocol."""
+        return self is not ExecutorKind.native
+
+
+class Thinking(StrEnum):
+    """How thoughts of earlier turns are shown to the model."""
+
+    template = "template"
+    # As its chat template shows them.
+    keep = "keep"
+    # As they were generated.
+    drop = "drop"
+    # Not at all.
 
 
 class Gate(StrEnum):

@@ -20,7 +20,7 @@ from qfr.records import FaultKind
 from qfr.report.build import build_report
 from qfr.report.columns import CELLS, CONTRASTS, PROCESS
 from qfr.report.export import write_report
-from qfr.tracking.reading.tables import CALLS, EPISODES, SCORES, call_table, episode_table
+from qfr.tracking.reading.tables import CALLS, EPISODES, LOOPS, SCORES, call_table, episode_table, loop_table
 from tests.builders import build_cell_episodes, make_work, orders20
 from tests.logged import logged_pair
 
@@ -81,6 +81,7 @@ def test_every_column_stands_in_it_in_order(tmp_path: Path) -> None:
     assert said["episodes.parquet"] == EPISODES.names == episode_table(episodes).column_names
     assert said["calls.parquet"] == CALLS.names == call_table(episodes).column_names
     assert said["scores/POLICY@VERSION.parquet"] == SCORES.names
+    assert said["scores/loops@1.parquet"] == LOOPS.names == loop_table(episodes).column_names
     cells = [
         cell
         for fault in (FaultKind.et, FaultKind.ep)

@@ -27,6 +27,9 @@ from qfr.tracking.reading.tables import (
     EPISODE_MEANINGS,
     EPISODES,
     KEY_MEANINGS,
+    LOOP_FILE,
+    LOOP_MEANINGS,
+    LOOPS,
     SCORES,
 )
 
@@ -95,6 +98,7 @@ def dictionary() -> str:
         _section("episodes.parquet", "", _columns(EPISODES, EPISODE_MEANINGS)),
         _section("calls.parquet", "One row per turn.", _columns(CALLS, CALL_MEANINGS)),
         _section("scores/POLICY@VERSION.parquet", "", _columns(SCORES, KEY_MEANINGS | _of(records, "Score"))),
+        _section(LOOP_FILE, "One row per episode; `qfr rescore` adds it.", _columns(LOOPS, LOOP_MEANINGS)),
         _section("timing.jsonl", "One line per episode, in the order of playing.", _two("key", _TIMING)),
         _section("Params and tags of a cell's run", _FACTS, _facts()),
         _section(

@@ -35,7 +35,7 @@ from qfr.errors import ConfigError, LogError, TrackingError, did_you_mean
 from qfr.faults import USUAL, FaultKind
 from qfr.grid.show import console
 from qfr.report.ranking import ONE_LOOK
-from qfr.scope import differ, scope_of
+from qfr.scope import differ, scope_of, varying
 from qfr.tracking.reading.artifacts import read_artifact
 from qfr.tracking.reading.cells import LoggedCell
 from qfr.tracking.store import Store
@@ -142,8 +142,11 @@ def _presets(store: Store, cells: Sequence[LoggedCell], arguments: argparse.Name
         if not tables:
             continue
         if len(tables) > 1:
+            told = "; ".join(
+                f"{key}: {', '.join(values)}" for key, values in varying([one.scope for one in tables])
+            )
             raise ConfigError(
-                f"{len(tables)} different cells of {quant.lower()}: other files, builds or settings",
+                f"{len(tables)} different cells of {quant.lower()} ({told})",
                 hint="--sweep s-… or --filter \"params.… = '…'\" chooses one of them",
             )
         cell, table = members[0], tables[0]

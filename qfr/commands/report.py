@@ -27,6 +27,7 @@ from qfr.commands.common import (
     experiments,
     not_negative,
     points,
+    positive,
 )
 from qfr.errors import TableError, TrackingError, UserError
 from qfr.grid.show import console
@@ -70,6 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="episodes in the page's viewer, at most",
     )
     parser.add_argument(
+        "--stuck-after",
+        type=positive,
+        metavar="K",
+        help="the same call with the same answer so often in a row is stuck",
+    )
+    parser.add_argument(
         "--across-builds",
         action="store_true",
         help="also contrast cells of different llama.cpp builds (kept apart otherwise); both are named",
@@ -111,6 +118,7 @@ _USUAL: dict[str, object] = {
     "seed": 20260101,
     "margin": 5.0,
     "transcripts": 8000,
+    "stuck_after": 3,
     "family": (),
     "groups": (),
     "against": None,
@@ -121,7 +129,7 @@ def _request(store: Store, arguments: argparse.Namespace) -> ReportRequest:
     """The options over the sweep's own settings over what is usual."""
     sweep = arguments.sweep
     kept = _USUAL | (kept_settings(store, sweep) if sweep else {})
-    plain = ("policy", "vary", "method", "resamples", "seed", "margin", "transcripts")
+    plain = ("policy", "vary", "method", "resamples", "seed", "margin", "transcripts", "stuck_after")
     asked = {name: getattr(arguments, name) for name in plain}
     given: dict[str, object] = {name: value for name, value in asked.items() if value is not None}
     if arguments.family:

@@ -45,6 +45,7 @@ def to_cell(cfg: DictConfig) -> CellConfig:
         assert isinstance(plain, dict)
         _name_model(plain)
         _find_prompt(plain, cfg)
+        _count_workers(plain)
         merged = OmegaConf.merge(OmegaConf.structured(CellConfig), plain)
         _check_types(plain)
         cell = OmegaConf.to_object(merged)
@@ -79,6 +80,13 @@ def _find_prompt(plain: dict[Any, Any], cfg: DictConfig) -> None:
         if beside.is_file() and not Path(prompt["file"]).is_absolute():
             prompt["file"] = str(beside)
             return
+
+
+def _count_workers(plain: dict[Any, Any]) -> None:
+    """`auto` is written 0 in a cell."""
+    engine = plain.get("engine")
+    if isinstance(engine, dict) and engine.get("workers") == "auto":
+        engine["workers"] = 0
 
 
 def explain_value(error: OmegaConfBaseException, cfg: DictConfig | None = None) -> ConfigError:

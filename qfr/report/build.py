@@ -24,6 +24,7 @@ from qfr.analysis.published import Published
 from qfr.analysis.ranking import Ranking, rank
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import TaskTable
+from qfr.analysis.waste import Waste, wastes
 from qfr.facts import CellFacts
 from qfr.records import Policy
 from qfr.report.diagnosed import Diagnosed, Sources, diagnose
@@ -67,6 +68,8 @@ class ReportOptions:
     # Also contrast cells of different llama.cpp builds.
     ep_min_calls: int = 2
     # EP: calls of the dead tool before a report counts, as the scores were computed.
+    stuck_after: int = 3
+    # One call with one answer so often in a row is stuck.
     inferred: bool = False
     # No two cells differed in the asked axis, so what does differ is contrasted.
 
@@ -119,6 +122,8 @@ class Report:
     # Simultaneous intervals over the prompts; only where presets are contrasted.
     interactions: tuple[Interaction, ...]
     ladders: tuple[Ladder, ...]
+    wastes: tuple[Waste, ...]
+    # Loops, forced ends and costs per solved episode, by cell and policy.
     grouped: tuple[Grouped, ...]
     maps: tuple[Map, ...]
     diagnosed: Diagnosed | None
@@ -190,6 +195,7 @@ def build_report(
         together=together(tables, chosen.resamples, seed) if by_preset else (),
         interactions=interactions(tables, way, seed),
         ladders=ladders(summaries, processes),
+        wastes=wastes(everything, replace(way, resamples=2_000), seed, told, stuck_after=chosen.stuck_after),
         grouped=grouped(tables, chosen.groups, way, seed),
         maps=outcome_maps(everything, tables, chosen.policy),
         diagnosed=None

@@ -134,4 +134,5 @@ PROCESS: Mapping[str, str] = {
     "ep_invented_episodes": "EP: a number was submitted although the value could not be known.",
     "it_requeried_episodes": "IT: the displaced lookup was asked again.",
     "right_answer_episodes": "Episodes whose submitted answer was right.",
+    "right_without_recovery_episodes": "Successes after a fault without an answered repetition of the call.",
 }

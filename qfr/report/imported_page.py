@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -138,7 +139,8 @@ def _row(one: ImportedLog, most: int) -> tuple[Entry, ...]:
 
 def _short(warnings: tuple[str, ...]) -> str:
     """The warnings in a table: each by its beginning; the list of warnings holds them whole."""
-    return "; ".join(text if len(text) <= 90 else f"{text[:88]}…" for text in warnings) or "nothing known"
+    bare = (re.sub(r" \([^()]*\)", "", text) for text in warnings)
+    return "; ".join(text if len(text) <= 130 else f"{text[:128]}…" for text in bare) or "nothing known"
 
 
 def _percent(value: float | None) -> str:

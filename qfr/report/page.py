@@ -10,6 +10,7 @@ import jinja2
 
 from qfr.records import Policy
 from qfr.report import cellviews, contrasttables, views
+from qfr.report.ablations import ablation_sections
 from qfr.report.budgettables import rerun_table
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
@@ -35,6 +36,7 @@ from qfr.report.sections import (
 )
 from qfr.report.text import spelled
 from qfr.report.transcripts import Transcripts
+from qfr.report.waste import waste_table
 from qfr.report.words import Answer, answers, overview
 
 #: A longer text is cut on the page; the files hold it whole.
@@ -92,6 +94,8 @@ class Page:
     # Model against model at equal memory.
     prompts: tuple[Illustrated, ...]
     ladders: tuple[Illustrated, ...]
+    ablations: tuple[Illustrated, ...]
+    # Clauses of the prompt, with and without.
     several: tuple[views.Table, ...]
     # Several contrasts at once: adjusted tests, simultaneous intervals, named groups.
     recovery: tuple[NamedTable, ...]
@@ -110,6 +114,8 @@ class Page:
     clean: views.Table
     faulted: views.Table
     permanent: views.Table | None
+    waste: views.Table | None
+    # Loops, forced ends, costs per solved episode.
     dropped: views.Table
     provenance: tuple[views.Table, ...]
     ids: views.Table
@@ -169,6 +175,7 @@ def page_of(report: Report) -> Page:
         memory=tuple(contrast_section(sides, how) for sides in zip(*by_memory, strict=True)),
         prompts=prompt_sections(report, names),
         ladders=tuple(ladder_section(one, agents) for one in report.ladders if one.policy == names[0]),
+        ablations=ablation_sections(report),
         several=_several(report),
         recovery=tuple(NamedTable(p, *row) for p in names for row in cellviews.recovery_tables(report, p)),
         full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
@@ -183,6 +190,7 @@ def page_of(report: Report) -> Page:
         beside=() if beside is None else tuple(figure_view(one, False) for one in beside.figures),
         clean=cellviews.process_table(report.processes, faulted=False),
         faulted=cellviews.process_table(report.processes, faulted=True),
+        waste=waste_table(report),
         permanent=cellviews.counted_table(report.processes),
         dropped=cellviews.dropped_table(report),
         provenance=cellviews.provenance_tables(report.facts),

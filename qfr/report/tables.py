@@ -246,6 +246,7 @@ def _process_rows(one: Process) -> list[dict[str, _Value]]:
             "ep_invented_episodes": a.invented,
             "it_requeried_episodes": a.requeried,
             "right_answer_episodes": a.right_answers,
+            "right_without_recovery_episodes": a.without_recovery,
         }
         for a in one.answers
     ]

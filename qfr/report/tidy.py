@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from qfr.analysis.targets import CellKey
+from qfr.report.ablations import found_ablations
 from qfr.report.build import Report
 from qfr.report.diagnosed import Agent, Compared, Repeated
 from qfr.report.imported_page import figures_of
@@ -82,6 +83,11 @@ def further_frame(report: Report) -> pd.DataFrame:
     for i in report.interactions:
         item = f"{i.target}: ({i.a} - {i.b} under {i.first}) - (the same under {i.second})"
         rows.append(_row((i.key, "interaction", item, "", i.policy), i.found.difference, "points"))
+    for a in found_ablations(report):
+        for at in a.presets:
+            for d in at.differences:
+                item = f"{d.target}: {a.clause} on {a.base}{a.rest}, {at.quant} - {a.presets[0].quant}"
+                rows.append(_row((a.key, "ablation", item, "", a.policy), d.estimate, "points"))
     for g in report.grouped:
         names = (g.key, "group", g.first.name, g.second.name, g.policy)
         rows.append(_row(names, g.found.difference, "points"))
