@@ -140,7 +140,7 @@ def _row(one: ImportedLog, most: int) -> tuple[Entry, ...]:
 def _short(warnings: tuple[str, ...]) -> str:
     """The warnings in a table: each by its beginning; the list of warnings holds them whole."""
     bare = (re.sub(r" \([^()]*\)", "", text) for text in warnings)
-    return "; ".join(text if len(text) <= 130 else f"{text[:128]}…" for text in bare) or "nothing known"
+    return "; ".join(text if len(text) <= 240 else f"{text[:238]}…" for text in bare) or "nothing known"
 
 
 def _percent(value: float | None) -> str:
