@@ -148,6 +148,6 @@ def test_the_page_says_what_limits_each_number(v1: Path) -> None:
     strange = ("Recovery from tool failures", "Own clean sets", "strict scoring", "Fault episodes")
     for word in strange:
         assert word not in text, word
-    with (v1 / "out" / "further.csv").open(encoding="utf-8", newline="") as file:
-        kept = [row for row in csv.DictReader(file) if row["kind"] == "warning" and row["quant"] == "INT4"]
+    with (v1 / "out" / "results.csv").open(encoding="utf-8", newline="") as file:
+        kept = [row for row in csv.DictReader(file) if row["target"] == "warning" and row["level"] == "INT4"]
     assert any("hold a call as text" in row["reason"] for row in kept)
