@@ -73,6 +73,7 @@ def test_what_stands_in_mlflow(store: Store) -> None:
         "calls.parquet",
         "scores/tolerant@1.parquet",
         "scores/strict@1.parquet",
+        "scores/loops@1.parquet",
         "prompt.md",
         "suite.json",
         "manifest.json",

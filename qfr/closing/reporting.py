@@ -22,12 +22,12 @@ from qfr.errors import TrackingError
 from qfr.grid.show import console
 from qfr.records import Policy
 from qfr.report.build import Report, ReportOptions, build_report, gaps_of
-from qfr.report.console import print_report
+from qfr.report.console import print_answer, print_report
 from qfr.report.export import ReportFiles, write_report
 from qfr.report.gather import gather
 from qfr.report.images import write_images
 from qfr.report.page import page_of
-from qfr.report.tables import metrics
+from qfr.report.tables import artifacts, metrics
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Method
 from qfr.tracking.environment import redact
@@ -72,6 +72,10 @@ class ReportRequest:
     across_builds: bool = False
     # Also contrast cells of different llama.cpp builds.
 
+    stuck_after: int = 3
+    # One call with one answer so often in a row is stuck.
+    details: bool = True
+    # Print tables, contrasts and warnings; else the answer alone.
     own: bool = True
     # As the sweep's own settings say: then it is the sweep's report, and stands on its MLflow run.
 
@@ -91,6 +95,7 @@ class ReportRequest:
             ("--seed", str(report.seed), "20260101"),
             ("--margin", f"{report.margin:g}", "5"),
             ("--transcripts", str(report.transcripts), "8000"),
+            ("--stuck-after", str(cell.scorer.stuck_after), "3"),
             ("--groups", report.groups, ""),
             ("--against", report.against, None),
         ):
@@ -99,6 +104,7 @@ class ReportRequest:
             words += ["--family", ";".join(f"{name}={values}" for name, values in given.items())]
         return cls(
             sweep=sweep,
+            details=report.details,
             experiments=(),
             condition="",
             score_version=str(SCORER_VERSION),
@@ -114,6 +120,7 @@ class ReportRequest:
             family=tuple(selector(given) for given in report.family),
             groups=parse_groups(report.groups),
             against=published(report.against) if report.against else None,
+            stuck_after=cell.scorer.stuck_after,
         )
 
 
@@ -170,6 +177,7 @@ def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
         groups=request.groups,
         against=request.against,
         across_builds=request.across_builds,
+        stuck_after=request.stuck_after,
         ep_min_calls=max(cell.ep_min_calls for cell in reading.cells) or 2,
     )
     material = replace(
@@ -187,13 +195,15 @@ def report_sweep(store: Store, request: ReportRequest, out: Console) -> ReportFi
     files = write_report(report, request.out)
     if request.markdown:
         out.print(files.markdown.read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True)
-    else:
+    elif request.details:
         print_report(report, out)
+    else:
+        print_answer(report, out, f"{request.command}  (or report.details=true)")
     if request.images is not None:
         written = write_images(page_of(report), request.out / "images", request.images)
         notes.print(f"{len(written)} images: {request.out / 'images'}", markup=False, soft_wrap=True)
     if request.sweep is not None and request.own and not store.read_only:
         run_id = find_sweep(store, request.sweep).info.run_id
-        log_report(store, run_id, files.by_name(), metrics(report))
+        log_report(store, run_id, files.by_name(), metrics(report), artifacts(report))
     notes.print(f"\nReport: {files.page.resolve()}", markup=False, soft_wrap=True)
     return files

@@ -46,6 +46,7 @@ def report_settings(cell: CellConfig) -> str:
             "family": [dict(one) for one in report.family],
             "groups": report.groups,
             "against": report.against,
+            "stuck_after": cell.scorer.stuck_after,
         }
     )
 

@@ -45,6 +45,40 @@ def published_digest(path: Path) -> str | None:
     return name if re.fullmatch(r"[0-9a-f]{64}", name) else None
 
 
+def gguf_names(repo_id: str) -> tuple[str, ...]:
+    """The .gguf files of a repository, split files part by part.
+
+    Raises
+    ------
+    ModelFileError
+        The hub does not answer, there is no such repository, or it holds no GGUF.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    try:
+        names = HfApi().list_repo_files(repo_id)
+    except RepositoryNotFoundError:
+        raise ModelFileError(
+            "there is no such repository, or it needs a token",
+            where=f"hf:{repo_id}",
+            hint="look at the spelling of OWNER/REPO; `hf auth login` for a gated one",
+        ) from None
+    except OfflineModeIsEnabled:
+        raise ModelFileError(
+            "HF_HUB_OFFLINE is set", where=f"hf:{repo_id}", hint="name local files or a folder instead"
+        ) from None
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ModelFileError(
+            f"its files cannot be listed ({first})", where=f"hf:{repo_id}", hint="name local files instead"
+        ) from None
+    found = tuple(sorted(name for name in names if name.endswith(".gguf")))
+    if not found:
+        raise ModelFileError("holds no .gguf file", where=f"hf:{repo_id}")
+    return found
+
+
 def download(file: HubFile, folder: str | None) -> Path:
     """Fetch a file into the cache by the hub's own download, with its progress bar.
 

@@ -25,7 +25,14 @@ from qfr.tracking.environment import redact
 from qfr.tracking.reading.facts_io import store_facts
 from qfr.tracking.reading.measures import measure
 from qfr.tracking.reading.search import carries, is_complete, runs_of_cell
-from qfr.tracking.reading.tables import call_table, episode_table, parquet_bytes, score_table
+from qfr.tracking.reading.tables import (
+    LOOP_FILE,
+    call_table,
+    episode_table,
+    loop_table,
+    parquet_bytes,
+    score_table,
+)
 from qfr.tracking.store import Store, guard
 from qfr.tracking.writing.batches import log_batches, log_files
 from qfr.tracking.writing.descriptions import NOTE_TAG, describe_cell
@@ -246,4 +253,5 @@ def _files(cell: FinishedCell, log: bytes, digest: str) -> dict[str, bytes]:
         files[f"scores/{policy}@{SCORER_VERSION}.parquet"] = parquet_bytes(
             table, log_sha256=digest, facts=note
         )
+    files[LOOP_FILE] = parquet_bytes(loop_table(episodes), log_sha256=digest)
     return {**cell.more_files, **files}
