@@ -242,8 +242,8 @@ def order(task: Task, clean: Episode, faults: tuple[Track, ...]) -> list[tuple[T
     """
     turn_of: dict[tuple[str, str], int] = {}
     for turn in clean.turns:
-        if turn.call is not None:
-            turn_of.setdefault((turn.call.tool, turn.call.arguments), turn.index)
+        for call in (step.call for step in turn.steps if step.call is not None):
+            turn_of.setdefault((call.tool, call.arguments), turn.index)
     never = len(clean.turns)
     chosen = [(track, site) for track in faults for site in sites(task, track.kind)]
     return sorted(

@@ -18,6 +18,7 @@ _REASONS = {
     "out_of_steps": "no answer within suite.step_budget",
     "out_of_errors": "more failed calls than suite.error_budget",
     "out_of_context": "a full context",
+    "stopped_talking": "plain messages without a call",
 }
 _CHANNELS = {
     Channel.tool_name: "tools that do not exist",
@@ -74,7 +75,11 @@ def _never_fired(cell: CellConfig, faults: Sequence[Episode]) -> list[str]:
 
 def _mostly(clean: Sequence[Episode]) -> str:
     found = Counter(
-        turn.observation.channel for one in clean for turn in one.turns if turn.observation.channel
+        step.observation.channel
+        for one in clean
+        for turn in one.turns
+        for step in turn.steps
+        if step.observation.channel
     )
     return f" (failed calls: mostly {_CHANNELS[found.most_common(1)[0][0]]})" if found else ""
 

@@ -125,7 +125,7 @@ def _counts(episodes: Sequence[Episode]) -> dict[str, float]:
     turns = [turn for e in episodes for turn in e.turns]
     traces = [e.trace for e in episodes if e.trace is not None]
     endings = Counter(e.ending for e in episodes)
-    channels = Counter(turn.observation.channel for turn in turns)
+    channels = Counter(step.observation.channel for turn in turns for step in turn.steps)
     counts: dict[str, float] = {
         "episodes": len(episodes),
         "tasks": len({e.task for e in episodes}),
