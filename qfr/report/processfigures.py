@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from qfr.analysis.diagnostics.margins import PROBABILITIES, Spread
 from qfr.analysis.levels import NOT_STATED, Axis, bits, order_key
+from qfr.analysis.pairing import variant_names
 from qfr.analysis.targets import CellKey
 from qfr.records import FaultKind
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
 from qfr.report.diagnosed import Agent, Compared, Diagnosed
-from qfr.report.layout import signed
+from qfr.report.formats import signed
+from qfr.report.layout import title_of
+from qfr.scope import Scope, group
 from qfr.stats.intervals import Estimate
 
 #: Smallest margin that a logarithmic axis shows, in logits.
 _LEAST_MARGIN = 0.01
 #: Of the logarithmic axis: powers of ten.
 _LOGITS = (-2.1, 1.6)
+_FREE = ("quant", "prompt")
 _PER_PROMPT = " A panel per prompt."
 _T = TypeVar("_T", Agent, Compared)
 _LOW, _MIDDLE, _HIGH = (PROBABILITIES.index(p) for p in (0.25, 0.5, 0.75))
@@ -27,20 +30,28 @@ _LOW, _MIDDLE, _HIGH = (PROBABILITIES.index(p) for p in (0.25, 0.5, 0.75))
 
 def process_figures(found: Diagnosed) -> tuple[tuple[str, tuple[Figure, ...]], ...]:
     """Return the figures of each model, fault and setting, titled."""
-    agents, compared = _by_setting(found.agents), _by_setting(found.compared)
-    styles = preset_styles(one.key.quant for one in found.agents)
+    settings = group(found.agents, _FREE, of=lambda one: one.scope)
+    compared = {one.fixed: one.members for one in group(found.compared, _FREE, of=lambda one: one.scope)}
+    names = {scope: key for one in settings for scope, key in _named(one.members).items()}
+    styles = preset_styles(key.quant for key in names.values())
     resamples = f"{found.resamples:,} task resamples"
     sections = []
-    for setting, members in agents.items():
+    for setting in settings:
+        members = [replace(one, key=names[one.scope]) for one in setting.members]
+        others = [replace(one, key=names[one.scope]) for one in compared.get(setting.fixed, ())]
         figures = (
             _curves(members, styles),
-            *([_gaps(compared[setting], styles)] if compared[setting] else []),
+            *([_gaps(others, styles)] if others else []),
             _channels(members, styles, resamples),
             _recoveries(members, styles, resamples),
             _margins(members),
         )
         kept = tuple(one for one in figures if any(s.marks for c in one.charts for s in c.series))
-        sections.append((title_of(setting), kept))
+        missing = [f"{one.key.quant}: {one.no_gap}" for one in others if one.no_gap]
+        if kept and missing:
+            told = f" No gap to the highest preset for {'; '.join(dict.fromkeys(missing))}."
+            kept = (replace(kept[0], caption=kept[0].caption + told), *kept[1:])
+        sections.append((title_of(setting.members[0].key, setting.label), kept))
     return tuple(sections)
 
 
@@ -50,22 +61,16 @@ def preset_styles(quants: Iterable[str]) -> dict[str, int]:
     return {name: at for at, name in enumerate(names)}
 
 
-def title_of(setting: CellKey) -> str:
-    """Name a model and its setting."""
-    gate = "" if setting.gate == "certified" else f"gate {setting.gate}"
-    parts = (setting.model, setting.fault, setting.executor, setting.suite, gate, setting.context)
-    return " · ".join(part for part in parts if part)
-
-
 def _order(name: str) -> tuple[float, str]:
-    return (order_key(Axis.quant, name)[0] if bits(name) is not None else 0.0), name
+    # Two files of one preset are told apart in brackets.
+    preset = name.split(" [")[0]
+    return (order_key(Axis.quant, preset)[0] if bits(preset) is not None else 0.0), name
 
 
-def _by_setting(members: Iterable[_T]) -> dict[CellKey, list[_T]]:
-    found: dict[CellKey, list[_T]] = defaultdict(list)
-    for one in members:
-        found[replace(one.key, quant="", prompt="")].append(one)
-    return found
+def _named(members: Sequence[Agent]) -> dict[Scope, CellKey]:
+    """Each one's names, with what tells two files or two texts of one name apart."""
+    names = zip(members, variant_names(members, "quant"), variant_names(members, "prompt"), strict=True)
+    return {one.scope: replace(one.key, quant=quant, prompt=prompt) for one, quant, prompt in names}
 
 
 def _panels(
@@ -94,19 +99,35 @@ def _curves(members: list[Agent], styles: dict[str, int]) -> Figure:
         return tuple(
             _mark(str(p.budget), p.success, f"{one.key.quant}, at most {p.budget} failed calls")
             for p in one.curve.points
+            if p.success.value is not None
         )
 
     chart = Chart("", Kind.lines, (), (), "success, %", "failed calls allowed (K)", (-3.0, 103.0))
     first, charts = members[0].curve, _panels(members, styles, marks, chart)
+    hidden = {
+        f"{one.key.quant}: {one.curve.points[0].success.reason}"
+        for one in members
+        if one.curve.points[0].success.value is None
+    }
+    unseen = f" No curve of {'; '.join(sorted(hidden))}." if hidden else ""
     return Figure(
         "Success under a shrinking error budget, S(K)",
-        f"{_success(members[0].key)} in % of n = {first.points[0].success.n} tasks, {first.policy} scoring, "
+        f"{_success(members[0].key)} in % of {_counts(members)} tasks, {first.policy} scoring, "
         f"when an episode may fail K calls. Counting rule: {members[0].curves[0].rule}; the table of "
         "counting rules has the others. A recount of the logs. Bands: 95 % task-bootstrap intervals, each K "
-        f"for itself.{_PER_PROMPT if charts[0].title else ''}",
+        f"for itself.{_PER_PROMPT if charts[0].title else ''}{unseen}",
         charts,
         _legend(members, styles),
     )
+
+
+def _counts(members: list[Agent]) -> str:
+    """Tasks of the curves: one number where all agree, else each preset's."""
+    points = {one.key.quant: one.curve.points[0].success for one in members}
+    counts = {quant: point.n for quant, point in points.items() if point.value is not None}
+    if len(set(counts.values())) < 2:
+        return f"n = {next(iter(counts.values()), 0)}"
+    return "n = " + ", ".join(f"{n} ({quant})" for quant, n in counts.items())
 
 
 def _success(key: CellKey) -> str:
@@ -120,6 +141,7 @@ def _gaps(members: list[Compared], styles: dict[str, int]) -> Figure:
         return tuple(
             _mark(str(p.budget), p.gap, f"{one.reference} − {one.key.quant} at K = {p.budget}", points=True)
             for p in one.gap.points
+            if p.gap.value is not None
         )
 
     chart = Chart("", Kind.lines, (), (), "points", "failed calls allowed (K)", zero=True)
@@ -128,7 +150,7 @@ def _gaps(members: list[Compared], styles: dict[str, int]) -> Figure:
     n = max((p.gap.n for one in members if one.gap is not None for p in one.gap.points), default=0)
     return Figure(
         f"Gap to {reference} under a shrinking error budget",
-        f"S(K) of {reference} minus S(K) of the named preset, in points, paired over all {n} tasks. "
+        f"S(K) of {reference} minus S(K) of the named preset, in points, paired over {n} common tasks. "
         f"Counting rule: {rule}. Bands hold for all K at once (95 %, max-T).",
         _panels(members, styles, marks, chart),
         _legend(members, styles),
@@ -148,7 +170,7 @@ def _channels(members: list[Agent], styles: dict[str, int], resamples: str) -> F
                 f"{rate.episodes_with} of {rate.episodes} episodes",
             )
             for rate in one.rates
-            if rate.event in seen
+            if rate.event in seen and rate.per_call.value is not None
         )
 
     chart = Chart("", Kind.dots, names, (), "% of calls")
