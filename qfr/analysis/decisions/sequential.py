@@ -3,9 +3,9 @@
 Each task gives one paired difference between −1 and 1 (candidate minus baseline). Against the hypothesis "the
 mean is at most −margin" one bets on every task: a stake λ multiplies the capital by 1 + λ (difference +
 margin), which is never negative and does not grow on average while the hypothesis holds. So the chance that
-the capital *ever* reaches 1/α is at most α (Ville's inequality), whenever and however often one looks. "Worse"
-bets the other way. The capital here is the mean over equally spaced stakes, which needs no tuning and does not
-depend on the order of the tasks (Waudby-Smith and Ramdas 2024, arXiv:2010.09686).
+the capital *ever* reaches 1/α is at most α (Ville's inequality), whenever and however often one looks.
+"Worse" bets the other way. The capital here is the mean over equally spaced stakes, which needs no tuning and
+does not depend on the order of the tasks (Waudby-Smith and Ramdas 2024, arXiv:2010.09686).
 
 Waves hold the families in the suite's own proportions. At the end of a wave the test is valid for such a
 stratified sample too: for a fixed stake the product of the families' factors is at most that of their mean
@@ -14,8 +14,8 @@ stratified sample too: for a fixed stake the product of the families' factors is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -134,18 +134,19 @@ def look(drawn: Differences, rule: Rule) -> Look:
     )
 
 
-def looks(drawn: Differences, ends: Sequence[int], rule: Rule) -> tuple[Look, ...]:
-    """Return the looks after each of these numbers of tasks, up to the first that decides.
-
-    The confidence sequence of a look is the intersection of its own with all earlier ones.
-    """
+def looks(drawn: Differences, ends: Iterable[int], rule: Rule) -> tuple[Look, ...]:
+    """Return the looks after each of these numbers of tasks, up to the first that decides."""
     found: list[Look] = []
-    low, high = -1.0, 1.0
     for end in ends:
         part = Differences(drawn.low[:end], drawn.high[:end], drawn.baseline[:end])
-        one = look(part, rule)
-        low, high = max(low, one.low), min(high, one.high)
-        found.append(Look(one.n, one.estimate, low, high, one.not_worse, one.worse, one.outcome))
-        if one.outcome is not Outcome.INCONCLUSIVE:
+        found.append(narrowed(look(part, rule), found))
+        if found[-1].outcome is not Outcome.INCONCLUSIVE:
             break
     return tuple(found)
+
+
+def narrowed(one: Look, before: Sequence[Look]) -> Look:
+    """Return a look whose interval is the intersection of its own with that of the look before."""
+    if not before:
+        return one
+    return replace(one, low=max(one.low, before[-1].low), high=min(one.high, before[-1].high))
