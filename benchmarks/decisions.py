@@ -267,17 +267,47 @@ def sequential(values: np.ndarray, chances: np.ndarray, repeats: int, rng: Gener
     return Stops(np.array(ends), ups / repeats, downs / repeats)
 
 
-def print_false_passes(repeats: int, rng: Generator) -> None:
-    """Worst of every fourth population of each support, at a difference of exactly minus the margin."""
-    print('| values of a task | false "not worse" | false "worse" |\n|---|---|---|')
+def reached(support: tuple[int, int, int], sign: int, cap: int) -> list[np.ndarray]:
+    """Where the capital has reached 1/α after n tasks. One array per n, index [lowest values, highest values]."""
+    logs, bar = log_factors(np.array(support) / 6, -MARGIN, sign), math.log(1 / ALPHA)
+    found = []
+    for n in range(1, cap + 1):
+        low, high = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
+        held = low + high <= n
+        counts = np.stack([low[held], n - low[held] - high[held], high[held]], axis=1)
+        capital = np.logaddexp.reduce(counts @ logs, axis=1) - math.log(logs.shape[1])
+        over = np.zeros(held.shape, dtype=np.bool_)
+        over[held] = capital >= bar
+        found.append(over)
+    return found
+
+
+def ever(chances: tuple[float, float, float], over: list[np.ndarray]) -> float:
+    """Chance that the capital is ever there, looking after every task: exact, step by step."""
+    state, passed = np.ones((1, 1)), 0.0
+    for there in over:
+        after = np.zeros(there.shape)
+        after[1:, :-1] += chances[0] * state
+        after[:-1, :-1] += chances[1] * state
+        after[:-1, 1:] += chances[2] * state
+        passed += float(after[there].sum())
+        after[there] = 0
+        state = after
+    return passed
+
+
+def print_false_passes(cap: int) -> None:
+    """Largest chance over every fourth population of each support, at a difference of exactly minus the margin."""
+    print('| values of a task | false "not worse" | false "worse" |')
+    print("|---|---|---|")
     for support in SUPPORTS:
-        rates = [(0.0, 0.0)]
-        for population in list(populations(support))[::4]:
-            chances = np.array(population) / sum(population)
-            found = sequential(np.array(support) / 6, chances, repeats, rng)
-            rates.append((found.passed, found.worse))
+        chosen = list(populations(support))[::4]
+        worst = []
+        for sign in (1, -1):
+            over = reached(support, sign, cap)
+            worst.append(max(ever(population, over) for population in chosen))
         values = ", ".join(f"{value / 6:+.2f}" if value else "0" for value in support)
-        print(f"| {values} | {100 * max(r[0] for r in rates):.1f} | {100 * max(r[1] for r in rates):.1f} |")
+        print(f"| {values} | {100 * worst[0]:.1f} | {100 * worst[1]:.1f} |", flush=True)
 
 
 def print_repeated_looks(repeats: int, rng: Generator) -> None:
@@ -323,7 +353,7 @@ def main() -> None:
         print()
         print_repeated_looks(max(20, chosen.repeats // 10), rng)
         print()
-        print_false_passes(chosen.repeats, rng)
+        print_false_passes(100 if chosen.quick else 250)
         return
     print_exact((20, 60) if chosen.quick else (20, 60, 100, 150))
     print()

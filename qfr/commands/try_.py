@@ -4,8 +4,8 @@
   qfr try model-F16.gguf model-Q8_0.gguf model-Q4_K_M.gguf --margin 5 --max-gb 6
 
 It reads the headers, groups the files by model, takes the largest of each as its reference, and plays
-tool-using tasks in which one call fails, in waves of about thirty tasks. Files are tested from large to small,
-after each wave, until it is known; looking often does not make it wrong more often (5 % over the whole answer).
+tool-using tasks in which one call fails, in waves of about thirty tasks. Files are tested from large to
+small, after each wave, until it is known; the answer is wrong in at most 5 % of cases, however often it looks.
 It asks nothing. Stopped or killed, the same command goes on where it was.
 
 Exit code 0 when a file is named for every model, 1 when one cannot be named yet, 2 for an error of the user.
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _base(arguments: argparse.Namespace, family: Family | None) -> CellConfig:
-    """Everything but the file, as the front door composes it; a reference agent brings its suite and threads."""
+    """Everything but the file, as the front door composes it; a reference agent brings its own suite."""
     agent = None if family is None else _agent(family)
     suite = arguments.suite or (_REFERENCE_SUITE if agent else _SUITE)
     known = (conf_folder() / "prompt" / f"{arguments.prompt}.yaml").exists()

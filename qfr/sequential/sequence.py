@@ -1,9 +1,9 @@
 """Which arm is tested when, and when that stops.
 
 Arms are tested from the largest file to the smallest, each with the whole chance of error, until one is not
-shown to be not worse than the reference: a fixed sequence, whose order the file sizes set before any result is
-seen. So the chance that the named file is truly worse by more than the margin stays at 5 % at most, however
-often one looks.
+shown to be not worse than the reference: a fixed sequence, whose order the file sizes set before any result
+is seen. So the chance that the named file is truly worse by more than the margin stays at 5 % at most,
+however often one looks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One wave of tasks of one arm: played through the ordinary grid, or read back where it is finished already."""
+"""One wave of tasks of one arm: played through the ordinary grid, or read back where it is finished."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Player:
     ) -> None:
         self._base, self._family, self._say = base, family, say
         self.waves = waves_of(base.suite.families)
-        first = [cell_of(base, family, arm, 1, self.waves, None or "") for arm in arms]
+        first = [cell_of(base, family, arm, 1, self.waves, "") for arm in arms]
         designs = [design_of(cell).design_id for cell in first]
         self.sweep = f"s-try-{digest(designs)[:12]}"
         self._grid = _grid([dataclasses.replace(cell, sweep=self.sweep) for cell in first])

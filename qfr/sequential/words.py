@@ -19,8 +19,8 @@ from qfr.sequential.waves import Wave
 def look_line(arm: Arm, one: Look, margin: float) -> str:
     """One look in a line."""
     return (
-        f"  {arm.label}: {one.n} tasks, {_points(one.estimate)} points [{_points(one.low)}, {_points(one.high)}], "
-        f"capital {_capital(one.not_worse)} for not worse by {100 * margin:g}, {_capital(one.worse)} for worse"
+        f"  {arm.label}: {one.n} tasks, {_interval(one)}, capital {_capital(one.not_worse)} for not worse by "
+        f"{100 * margin:g}, {_capital(one.worse)} for worse"
         + ("" if one.outcome is Outcome.INCONCLUSIVE else f": {one.outcome}")
     )
 
@@ -55,17 +55,15 @@ def _tried(one: Tried, answer: Answer) -> str:
         Outcome.NOT_WORSE: f"not worse than {answer.reference.arm.label} by more than {margin}",
         Outcome.WORSE: f"worse than {answer.reference.arm.label} by more than {margin}",
     }.get(last.outcome, f"not decided at {margin}")
-    return (
-        f"{one.arm.label}: {said}; {_points(last.estimate)} points "
-        f"[{_points(last.low)}, {_points(last.high)}] after {last.n} tasks"
-    )
+    return f"{one.arm.label}: {said}; {_interval(last)} after {last.n} tasks"
 
 
 def _missing(answer: Answer) -> list[str]:
     """What an undecided arm needs, in tasks and hours."""
     if not any(bool(wave.table.certified.any()) for wave in answer.reference.played) and answer.tried:
         return [
-            "Nothing to compare with: the reference fails every task without any fault. Try another --prompt or --suite."
+            "Nothing to compare with: the reference fails every task without any fault. "
+            "Try another --prompt or --suite."
         ]
     last = answer.tried[-1] if answer.tried else None
     if last is None or not last.looks or last.outcome is not Outcome.INCONCLUSIVE:
@@ -78,9 +76,8 @@ def _missing(answer: Answer) -> list[str]:
             f"{n} more tasks would take about {_hours(n * each)}."
         ]
     rest = answer.tasks - n
-    return [
-        f"The remaining {rest} tasks of {last.arm.label} take about {_hours(rest * each)}: repeat the command."
-    ]
+    took = _hours(rest * each)
+    return [f"The remaining {rest} tasks of {last.arm.label} take about {took}: repeat the command."]
 
 
 def _named(answer: Answer, chosen: Arm, reference: Arm, base: CellConfig) -> list[str]:
@@ -90,8 +87,8 @@ def _named(answer: Answer, chosen: Arm, reference: Arm, base: CellConfig) -> lis
     if found is not None and found.looks:
         last, played = found.looks[-1], found.played
         interval = (
-            f"{_points(last.estimate)} points [{_points(last.low)}, {_points(last.high)}] against {reference.label}, "
-            f"not worse by more than {100 * answer.rule.margin:g} points (95 % sure at any look)"
+            f"{_interval(last)} against {reference.label}, not worse by more than "
+            f"{100 * answer.rule.margin:g} points (95 % sure at any look)"
         )
     memory = max((wave.memory_bytes or 0 for wave in played), default=0)
     speeds = [wave.tokens_per_second for wave in played if wave.tokens_per_second]
@@ -118,6 +115,10 @@ def server_line(arm: Arm, base: CellConfig) -> str:
 def _per_task(played: Sequence[Wave]) -> float:
     tasks = sum(wave.table.n_tasks for wave in played)
     return sum(wave.seconds for wave in played) / tasks if tasks else 0.0
+
+
+def _interval(one: Look) -> str:
+    return f"{_points(one.estimate)} points [{_points(one.low)}, {_points(one.high)}]"
 
 
 def _points(value: float) -> str:
