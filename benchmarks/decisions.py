@@ -268,7 +268,7 @@ def sequential(values: np.ndarray, chances: np.ndarray, repeats: int, rng: Gener
 
 
 def reached(support: tuple[int, int, int], sign: int, cap: int) -> list[np.ndarray]:
-    """Where the capital has reached 1/α after n tasks. One array per n, index [lowest values, highest values]."""
+    """Where the capital has reached 1/α after n tasks. Of each n an array [lowest, highest]."""
     logs, bar = log_factors(np.array(support) / 6, -MARGIN, sign), math.log(1 / ALPHA)
     found = []
     for n in range(1, cap + 1):
@@ -297,7 +297,7 @@ def ever(chances: tuple[float, float, float], over: list[np.ndarray]) -> float:
 
 
 def print_false_passes(cap: int) -> None:
-    """Largest chance over every fourth population of each support, at a difference of exactly minus the margin."""
+    """Largest chance over every fourth population of a support: a difference of just minus the margin."""
     print('| values of a task | false "not worse" | false "worse" |')
     print("|---|---|---|")
     for support in SUPPORTS:

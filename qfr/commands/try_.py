@@ -5,7 +5,7 @@
 
 It reads the headers, groups the files by model, takes the largest of each as its reference, and plays
 tool-using tasks in which one call fails, in waves of about thirty tasks. Files are tested from large to
-small, after each wave, until it is known; the answer is wrong in at most 5 % of cases, however often it looks.
+small, until it is known; however often it looks, a file that is too bad is named in 5 % of cases at most.
 It asks nothing. Stopped or killed, the same command goes on where it was.
 
 Exit code 0 when a file is named for every model, 1 when one cannot be named yet, 2 for an error of the user.
