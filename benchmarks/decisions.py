@@ -6,11 +6,6 @@ Prints the tables of docs/decisions.md. First, exactly: candidates that are wors
 points), every population on a three-valued lattice of a grid, and how often each way of deciding passes
 them: the bound of the gate, the bootstrap (expanded percentile, one-sided 95 %) and t. Then, simulated: whole
 ladders of presets through `pick`, and how often the named preset is truly worse by the margin or more.
-
-    python benchmarks/decisions.py --sequential [--repeats 2000]
-
-prints the tables of the sequential test instead: false passes of candidates worse by just the margin when one
-looks after every task (up to 900), the fixed test under repeated looking beside it, and where the test stops.
 """
 
 from __future__ import annotations
@@ -26,7 +21,6 @@ from scipy.special import gammaln, stdtrit
 
 from qfr.analysis.decisions.bound import chance_below, tasks_to_show
 from qfr.analysis.decisions.pick import Preset, pick
-from qfr.analysis.decisions.sequential import log_factors
 from qfr.analysis.decisions.verdict import Rule
 from qfr.analysis.targets import CellKey, TaskTable
 from qfr.stats.bootstrap import mean
@@ -224,119 +218,6 @@ def print_plans(repeats: int, rng: Generator) -> None:
         print(f"| {100 * spread:.0f} | {needed} | {100 * shown / repeats:.0f} |", flush=True)
 
 
-# ------------------------------------------------------------------ sequential
-
-CAP = 900
-LOOKS = tuple(range(50, CAP + 1, 50))
-# Values of a task's difference, their chances, and what they stand for.
-CANDIDATES = (
-    ("identical", (0.0,), (1.0,)),
-    ("4 % of tasks differ, no true difference", (-1.0, 0.0, 1.0), (0.02, 0.96, 0.02)),
-    ("15 points worse", (-1.0, 0.0, 1.0), (0.2, 0.75, 0.05)),
-    ("30 points worse", (-1.0, 0.0, 1.0), (0.35, 0.6, 0.05)),
-    ("3 points worse", (-1.0, 0.0, 1.0), (0.05, 0.93, 0.02)),
-    ("8 points worse", (-1.0, 0.0, 1.0), (0.11, 0.86, 0.03)),
-)
-
-
-@dataclass(frozen=True)
-class Stops:
-    """Where repeats of the sequential test ended, looking after every task."""
-
-    tasks: np.ndarray
-    passed: float
-    # Share that ended with "not worse".
-    worse: float
-    # Share that ended with "worse"; the rest were undecided at the cap.
-
-
-def sequential(values: np.ndarray, chances: np.ndarray, repeats: int, rng: Generator) -> Stops:
-    """Play the sequential test on tasks drawn from three-valued differences."""
-    bar, ends, ups, downs = math.log(1 / ALPHA), [], 0, 0
-    logs = [log_factors(values, -MARGIN, sign) for sign in (1, -1)]
-    for _ in range(repeats):
-        drawn = rng.choice(len(values), CAP, p=chances)
-        first = []
-        for table in logs:
-            paths = np.logaddexp.reduce(np.cumsum(table[drawn], axis=0), axis=1) - math.log(table.shape[1])
-            reached = np.flatnonzero(paths >= bar)
-            first.append(int(reached[0]) if len(reached) else CAP)
-        ups += first[0] < first[1]
-        downs += first[1] < first[0]
-        ends.append(min(min(first) + 1, CAP))
-    return Stops(np.array(ends), ups / repeats, downs / repeats)
-
-
-def reached(support: tuple[int, int, int], sign: int, cap: int) -> list[np.ndarray]:
-    """Where the capital has reached 1/α after n tasks. Of each n an array [lowest, highest]."""
-    logs, bar = log_factors(np.array(support) / 6, -MARGIN, sign), math.log(1 / ALPHA)
-    found = []
-    for n in range(1, cap + 1):
-        low, high = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
-        held = low + high <= n
-        counts = np.stack([low[held], n - low[held] - high[held], high[held]], axis=1)
-        capital = np.logaddexp.reduce(counts @ logs, axis=1) - math.log(logs.shape[1])
-        over = np.zeros(held.shape, dtype=np.bool_)
-        over[held] = capital >= bar
-        found.append(over)
-    return found
-
-
-def ever(chances: tuple[float, float, float], over: list[np.ndarray]) -> float:
-    """Chance that the capital is ever there, looking after every task: exact, step by step."""
-    state, passed = np.ones((1, 1)), 0.0
-    for there in over:
-        after = np.zeros(there.shape)
-        after[1:, :-1] += chances[0] * state
-        after[:-1, :-1] += chances[1] * state
-        after[:-1, 1:] += chances[2] * state
-        passed += float(after[there].sum())
-        after[there] = 0
-        state = after
-    return passed
-
-
-def print_false_passes(cap: int) -> None:
-    """Largest chance over every fourth population of a support: a difference of just minus the margin."""
-    print('| values of a task | false "not worse" | false "worse" |')
-    print("|---|---|---|")
-    for support in SUPPORTS:
-        chosen = list(populations(support))[::4]
-        worst = []
-        for sign in (1, -1):
-            over = reached(support, sign, cap)
-            worst.append(max(ever(population, over) for population in chosen))
-        values = ", ".join(f"{value / 6:+.2f}" if value else "0" for value in support)
-        print(f"| {values} | {100 * worst[0]:.1f} | {100 * worst[1]:.1f} |", flush=True)
-
-
-def print_repeated_looks(repeats: int, rng: Generator) -> None:
-    """The fixed test, asked again every 50 tasks until it passes, beside the sequential one."""
-    print("| values of a task | fixed, one look at 450 | fixed, a look every 50 | sequential |")
-    print("|---|---|---|---|")
-    for values, chances in (((-6, 0, 1), (0.065, 0.845, 0.09)), ((-6, 0, 6), (0.15, 0.75, 0.10))):
-        once = often = 0
-        for _ in range(repeats):
-            drawn = rng.choice(np.array(values, dtype=np.int64), CAP, p=chances)
-            once += gate(Lattice(drawn[:450], 6))
-            often += any(gate(Lattice(drawn[:end], 6)) for end in LOOKS)
-        beside = sequential(np.array(values) / 6, np.array(chances), 4 * repeats, rng).passed
-        told = ", ".join(f"{value / 6:+.2f}" if value else "0" for value in values)
-        rates = " | ".join(f"{100 * rate:.1f}" for rate in (once / repeats, often / repeats, beside))
-        print(f"| {told} | {rates} |", flush=True)
-
-
-def print_stops(repeats: int, rng: Generator) -> None:
-    """Number of tasks at which the sequential test ends."""
-    print("| candidate | median tasks | mean tasks | not worse, % | worse, % | undecided, % |")
-    print("|---|---|---|---|---|---|")
-    for name, values, chances in CANDIDATES:
-        found = sequential(np.array(values), np.array(chances), repeats, rng)
-        shares = (found.passed, found.worse, 1 - found.passed - found.worse)
-        told = " | ".join(f"{100 * share:.0f}" for share in shares)
-        print(f"| {name} | {np.median(found.tasks):.0f} | {found.tasks.mean():.0f} | {told} |", flush=True)
-
-
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(
@@ -345,16 +226,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
-    parser.add_argument("--sequential", action="store_true", help="the tables of the sequential test")
     chosen = parser.parse_args()
     rng = np.random.default_rng(chosen.seed)
-    if chosen.sequential:
-        print_stops(chosen.repeats, rng)
-        print()
-        print_repeated_looks(max(20, chosen.repeats // 10), rng)
-        print()
-        print_false_passes(100 if chosen.quick else 250)
-        return
     print_exact((20, 60) if chosen.quick else (20, 60, 100, 150))
     print()
     print_plans(chosen.repeats, rng)

@@ -4,18 +4,25 @@ Hydra executes plugins before they stand in `sys.modules`, where dataclasses can
 are texts: hence no `from __future__ import annotations` here.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.core_plugins import basic_sweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+
+if TYPE_CHECKING:
+    from qfr.play.sharing import Job
 
 
 @dataclass
@@ -32,11 +39,35 @@ class QfrSweeperConf:
 ConfigStore.instance().store(group="hydra/sweeper", name="qfr", node=QfrSweeperConf, provider="qfr")
 
 
-class QfrSweeper(basic_sweeper.BasicSweeper):
-    """Hydra's own sweeper, with all work on the whole grid done before the first job is launched."""
+def product(overrides: Iterable[Override]) -> list[list[str]]:
+    """The points of a grid, each as its overrides; the last value given for a key counts, the last key is the
+    fastest."""
+    values: dict[str, list[str]] = {}
+    for one in overrides:
+        sweep = one.is_sweep_override()
+        texts = one.sweep_string_iterator() if sweep else [one.get_value_element_as_str()]
+        values[one.get_key_element()] = [f"{one.get_key_element()}={text}" for text in texts]
+    return [list(point) for point in itertools.product(*values.values())]
 
-    launched = 0
-    # Jobs so far: one that left its walk to another process is launched again, under a number of its own.
+
+class QfrSweeper(Sweeper):
+    """All work on the whole grid is done before the first job is launched.
+
+    Parameters
+    ----------
+    max_batch_size : int or None
+    params : dict or None
+        As in `QfrSweeperConf`.
+    """
+
+    def __init__(self, max_batch_size: int | None, params: dict[str, str] | None = None) -> None:
+        self.max_batch_size, self.params = max_batch_size, params or {}
+        self.hydra_context: HydraContext | None = None
+        self.config: DictConfig | None = None
+        self.launcher: Launcher | None = None
+        self.task: TaskFunction | None = None
+        # Jobs so far: one that left its walk to another process is launched again, under a number of its own.
+        self.launched = 0
 
     def sweep(self, arguments: list[str]) -> Sequence[object]:
         """Run the sweep. Returns the outcomes of the jobs that finished."""
@@ -45,24 +76,23 @@ class QfrSweeper(basic_sweeper.BasicSweeper):
         from qfr.front.launching import launch_failed
         from qfr.front.load import workers_of
         from qfr.front.secrets import hide_in
-        from qfr.front.sources import ReadOnce
+        from qfr.front.sources import ComposedOnce
         from qfr.front.spelling import replacing, respell
 
         assert self.config is not None
         assert self.hydra_context is not None
-        loader = self.hydra_context.config_loader
-        assert isinstance(loader, ConfigLoaderImpl)
-        loader.repository = ReadOnce(loader.repository)
+        # The launcher holds the same context.
+        self.hydra_context.config_loader = loader = ComposedOnce(self.hydra_context.config_loader)
         parser = OverridesParser.create(config_loader=loader)
         sweep = front.new_sweep_id()
         with open_dict(self.config):
             self.config.sweep = sweep
             arguments = [*arguments, *hide_in(self.config)]
-        own = respell(self._parse_config(), loader.get_group_options)
+        own = respell([f"{key}={value}" for key, value in self.params.items()], loader.get_group_options)
         overrides = parser.parse_overrides([*own, *arguments])
         check_overrides(overrides)
-        product = [replacing(one) for one in self.split_arguments(in_job_order(overrides), None)[0]]
-        points = [front.point_of(loader.load_sweep_config(self.config, point), point) for point in product]
+        grid = [replacing(one) for one in product(in_job_order(overrides))]
+        points = [front.point_of(loader.point(self.config, point), point) for point in grid]
         failed: list[JobReturn] = []
         broken: list[BaseException] = []
         outcomes = front.run_sweep(
@@ -83,18 +113,24 @@ class QfrSweeper(basic_sweeper.BasicSweeper):
         from qfr.front.launching import check_launcher
 
         check_launcher(str(config.hydra.launcher.get("_target_", "")))
-        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        self.hydra_context, self.config, self.task = hydra_context, config, task_function
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
 
     def _launch(
-        self, jobs: Sequence[Sequence[str]], failed: list[JobReturn], broken: list[BaseException]
+        self, jobs: Sequence["Job"], failed: list[JobReturn], broken: list[BaseException]
     ) -> Sequence[object]:
         """Run the jobs. Returns the outcomes of those that finished.
 
         The others are added to `failed`, and what the launcher itself broke with to `broken`: the sweep is
         closed all the same.
         """
+        from qfr.front.hydra_app import Task
         from qfr.front.launching import launcher_errors
 
+        assert isinstance(self.task, Task)
+        self.task.cells.update({tuple(job.overrides): job.cell for job in jobs})
         assert self.config is not None
         assert self.launcher is not None
         folder = Path(self.config.hydra.sweep.dir)
@@ -103,7 +139,7 @@ class QfrSweeper(basic_sweeper.BasicSweeper):
         returns: list[JobReturn] = []
         size = self.max_batch_size or len(jobs)
         for start in range(0, len(jobs), size):
-            batch = jobs[start : start + size]
+            batch = [job.overrides for job in jobs[start : start + size]]
             try:
                 returns += self.launcher.launch(batch, initial_job_idx=self.launched)
             except OmegaConfBaseException:

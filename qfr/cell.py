@@ -12,11 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qfr.config import Gate
 from qfr.episode import Episodes, Piece, Together
-from qfr.errors import EngineError
+from qfr.errors import EngineError, WorkerDied
 from qfr.faults import FAULTS
 from qfr.records import Episode, FaultKind, Policy
 from qfr.scoring import score
@@ -71,37 +71,68 @@ def walk(episodes: Episodes, clean: Track, faults: tuple[Track, ...], record: Re
 def walk_at_once(
     players: Sequence[Episodes], clean: Track, faults: tuple[Track, ...], record: Record
 ) -> None:
-    """As `walk`, with several tasks at the same time, one per player. For engines that wait for others.
+    """As `walk`, with several tasks at the same time, one per player: workers, or a server's connections.
 
-    `record` is called by one thread at a time. The first error stops the others after their episode.
+    `record` is called by one thread at a time. The first error stops the others after their episode. The task
+    of a worker that dies goes back to the others, which play what of it is missing.
+
+    Raises
+    ------
+    WorkerDied
+        The last worker has died.
     """
-    waiting = deque(players[0].world.tasks)
-    writing, stop = threading.Lock(), threading.Event()
-
-    def safely(track: Track, episode: Episode, seconds: float) -> None:
-        with writing:
-            record(track, episode, seconds)
-
-    def play(episodes: Episodes) -> None:
-        while not stop.is_set():
+    dealt = _Dealt(clean, faults, record, deque(players[0].world.tasks))
+    living = list(players)
+    while dealt.waiting:
+        with ThreadPoolExecutor(len(living)) as pool:
+            playing = [pool.submit(dealt.play, one) for one in living]
             try:
-                task = waiting.popleft()
-            except IndexError:
-                return
-            _walk_task(episodes, task, clean, faults, safely)
+                wait(playing, return_when=FIRST_EXCEPTION)
+            except KeyboardInterrupt:
+                for one in living:
+                    one.engine.close()
+                raise
+            finally:
+                dealt.stop.set()
+        dead = [done.result() for done in playing]
+        living = [one for one, death in zip(living, dead, strict=True) if death is None]
+        if not living:
+            raise next(death for death in dead if death is not None)
+        dealt.stop.clear()
 
-    with ThreadPoolExecutor(len(players)) as pool:
-        playing = [pool.submit(play, one) for one in players]
-        try:
-            wait(playing, return_when=FIRST_EXCEPTION)
-        except KeyboardInterrupt:
-            for one in players:
-                one.engine.close()
-            raise
-        finally:
-            stop.set()
-    for done in playing:
-        done.result()
+
+class _Dealt:
+    """Tasks that players take as they come free, and what was recorded of them."""
+
+    def __init__(self, clean: Track, faults: tuple[Track, ...], record: Record, waiting: deque[Task]) -> None:
+        self.waiting = waiting
+        self.stop = threading.Event()
+        self._clean, self._faults, self._record = clean, faults, record
+        self._writing = threading.Lock()
+        self._new: dict[str, dict[Key, Episode]] = {one.cell_id: {} for one in (clean, *faults)}
+
+    def play(self, episodes: Episodes) -> WorkerDied | None:
+        """Play tasks until none is left. Returns how the player died, where it did."""
+        while not self.stop.is_set():
+            try:
+                task = self.waiting.popleft()
+            except IndexError:
+                return None
+            clean, *faults = (
+                replace(one, done={**one.done, **self._new[one.cell_id]})
+                for one in (self._clean, *self._faults)
+            )
+            try:
+                _walk_task(episodes, task, clean, tuple(faults), self._keep)
+            except WorkerDied as death:
+                self.waiting.appendleft(task)
+                return death
+        return None
+
+    def _keep(self, track: Track, episode: Episode, seconds: float) -> None:
+        with self._writing:
+            self._record(track, episode, seconds)
+            self._new[track.cell_id][key_of(episode)] = episode
 
 
 def _walk_task(
@@ -211,8 +242,8 @@ def order(task: Task, clean: Episode, faults: tuple[Track, ...]) -> list[tuple[T
     """
     turn_of: dict[tuple[str, str], int] = {}
     for turn in clean.turns:
-        if turn.call is not None:
-            turn_of.setdefault((turn.call.tool, turn.call.arguments), turn.index)
+        for call in (step.call for step in turn.steps if step.call is not None):
+            turn_of.setdefault((call.tool, call.arguments), turn.index)
     never = len(clean.turns)
     chosen = [(track, site) for track in faults for site in sites(task, track.kind)]
     return sorted(

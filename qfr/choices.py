@@ -42,6 +42,26 @@ class ExecutorKind(StrEnum):
 
     tolerant = "tolerant"
     strict_feedback = "strict_feedback"
+    native = "native"
+    # The chat template's own tool calls.
+    repair = "repair"
+    # As tolerant, and a failed call is followed by a request to diagnose it and to issue it again.
+
+    @property
+    def text(self) -> bool:
+        """Whether calls are written in the text protocol."""
+        return self is not ExecutorKind.native
+
+
+class Thinking(StrEnum):
+    """How thoughts of earlier turns are shown to the model."""
+
+    template = "template"
+    # As its chat template shows them.
+    keep = "keep"
+    # As they were generated.
+    drop = "drop"
+    # Not at all.
 
 
 class Gate(StrEnum):

@@ -19,6 +19,7 @@ from qfr.choices import EngineKind as EngineKind
 from qfr.choices import ExecutorKind as ExecutorKind
 from qfr.choices import Gate as Gate
 from qfr.choices import Mode as Mode
+from qfr.choices import Thinking as Thinking
 from qfr.choices import Traces as Traces
 from qfr.choices import (
     aside,
@@ -29,8 +30,10 @@ from qfr.choices import (
     check_preset,
     identity,
 )
+from qfr.clauses import BASES, Clause, changes, is_base, read_clause, variant_name
 from qfr.errors import ConfigError, did_you_mean
 from qfr.records import FaultKind, Policy
+from qfr.rewrites import read_rewrites
 from qfr.served import ServerConfig as ServerConfig
 from qfr.shards import read_shards
 
@@ -128,10 +131,95 @@ class PromptConfig:
     # Worlds that it is written for; null = not stated.
     tools: bool = identity()
     # Append the world's tools to the text: the longer text is the prompt, digest included.
+    bare: bool = identity()
+    # The text says nothing of tools and of the form of a call: the text protocol appends both, and with
+    # executor=native the chat template shows the tools.
+    base: str | None = identity()
+    # A prompt of qfr (P0 to P4) whose clauses are switched; null = the file itself is the base.
+    clauses: list[str] = identity()
+    # Clauses to switch on, short for prompt.<clause>=true; empty once they are.
+    worked_example: bool | None = identity()
+    # Each clause: true = the prompt has it, false = it has not, null = as the base (`qfr.clauses`).
+    tools_may_fail: bool | None = identity()
+    retry_allowed: bool | None = identity()
+    retry_required: bool | None = identity()
+    report_after_attempts: bool | None = identity()
+    check_before_repeating: bool | None = identity()
+    no_invented_values: bool | None = identity()
+    literal_number: bool | None = identity()
+    rewrites: list[str] = identity()
+    # Transformations of the text that keep what it says (`qfr.rewrites`).
+    rewrite_seed: int = identity()
+    # Which variant of each transformation.
 
     def __post_init__(self) -> None:
+        self._switch_clauses()
+        self._choose_base()
+        self.rewrites = read_rewrites(self.rewrites)
+        check_at_least("prompt.rewrite_seed", self.rewrite_seed, 0)
+        if not self.rewrites:
+            self.rewrite_seed = 0
+        self._name_variant()
         check_name("prompt.name", self.name)
         check_digest("prompt.sha256", self.sha256)
+
+    @property
+    def switches(self) -> dict[Clause, bool]:
+        """The clauses that are switched on or off."""
+        given = {clause: getattr(self, clause.value) for clause in Clause}
+        return {clause: value for clause, value in given.items() if value is not None}
+
+    @property
+    def known(self) -> bool:
+        """The base is a prompt of qfr, whose clauses have names."""
+        return is_base(self.base or self.name, self.sha256)
+
+    def _switch_clauses(self) -> None:
+        for name in self.clauses:
+            clause = read_clause("prompt.clauses", name)
+            if getattr(self, clause.value) is False:
+                raise ConfigError(
+                    f"prompt.clauses has {clause}, and prompt.{clause}=false takes it away",
+                    hint="say it once",
+                )
+            setattr(self, clause.value, True)
+        self.clauses = []
+
+    def _choose_base(self) -> None:
+        """Take file, digest and worlds from the base that is named."""
+        if self.base is None or self._is_variant_of(self.base):
+            return
+        if self.base not in BASES:
+            raise ConfigError(
+                f"prompt.base={self.base!r} is no prompt of qfr" + did_you_mean(self.base, BASES),
+                hint=f"one of {', '.join(BASES)}; for a text of your own prompt.file=FILE prompt.name=NAME",
+            )
+        if self.file not in {f"{name}.md" for name in BASES}:
+            raise ConfigError("prompt.base and prompt.file are both set", hint="give one of them")
+        if self.name in BASES:
+            self.name = self.base
+        self.file = f"{self.base}.md"
+        self.sha256, world = BASES[self.base]
+        self.worlds = [world]
+
+    def _is_variant_of(self, base: str) -> bool:
+        return base not in BASES and self.name.startswith(base)
+
+    def _name_variant(self) -> None:
+        """Name what differs from the base: P1+retry_required, P0-retry_required, P2_headings.7."""
+        base = self.base or self.name
+        removed, added = changes(base, self.known, self.switches)
+        end = variant_name("", removed, added)
+        if self.rewrites:
+            end += f"_{'.'.join(self.rewrites)}.{self.rewrite_seed}"
+        if end:
+            if not self.known and base in BASES:
+                raise ConfigError(
+                    f"prompt.name={base} is the name of a prompt of qfr, and {self.file} is another text",
+                    hint="prompt.name=NAME of your own",
+                )
+            if self.base is None or self.name.startswith(base):
+                self.base, self.name = base, base + end
 
 
 @dataclass
@@ -197,6 +285,8 @@ class ExecutorConfig:
     kind: ExecutorKind = identity()
     max_tokens: int = identity()
     # Generated tokens per turn at most.
+    thinking: Thinking = identity()
+    # native: how thoughts of earlier turns are shown.
 
     def __post_init__(self) -> None:
         check_at_least("executor.max_tokens", self.max_tokens, 1)
@@ -209,9 +299,12 @@ class ScorerConfig:
     policy: Policy = aside()
     ep_min_calls: int = aside()
     # EP: calls of the dead tool before a report counts as correct.
+    stuck_after: int = aside()
+    # One call with one answer so often in a row is stuck; a report counts it anew from the log.
 
     def __post_init__(self) -> None:
         check_at_least("scorer.ep_min_calls", self.ep_min_calls, 1)
+        check_at_least("scorer.stuck_after", self.stuck_after, 2)
 
 
 @dataclass
@@ -242,6 +335,9 @@ class EngineConfig:
     # Scripted engine only: probability per preset that an error is met with a retry.
     server: ServerConfig = identity()
     # engine=openai only.
+    workers: int = aside()
+    # Processes that play tasks of one cell group side by side, in process only; 0 (auto) = as many as cores ÷
+    # threads and memory allow on a CPU, one on a GPU. The bytes are those of one worker.
     gpus: list[str] = aside()
     # Devices dealt out one to each process that loads a model (joblib); empty = whatever the process sees.
 
@@ -254,6 +350,12 @@ class EngineConfig:
             ("streams", 1),
         ):
             check_at_least(f"engine.{key}", getattr(self, key), low)
+        check_at_least("engine.workers", self.workers, 0)
+        if self.workers > 1 and self.streams > 1:
+            raise ConfigError(
+                f"engine.workers={self.workers} and engine.streams={self.streams} exclude each other",
+                hint="workers play one episode at a time each; leave one of them at 1",
+            )
         if self.n_ctx is not None:
             check_at_least("engine.n_ctx", self.n_ctx, 64)
         if self.n_ubatch > self.n_batch:

@@ -8,24 +8,31 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from qfr.canonical import canonical, read_json
-from qfr.config import ExecutorKind
-from qfr.engine.base import Ask, Engine, EngineInfo, StreamEngine
+from qfr.config import ExecutorKind, Thinking
+from qfr.engine.base import Ask, Engine, EngineInfo, Native, Past, StreamEngine
+from qfr.engine.native.turn import read, schemas
 from qfr.errors import EngineError
 from qfr.protocol import (
     ParsedTurn,
     Problem,
     is_message,
+    not_read,
     observe_cut,
     observe_end,
     observe_fault,
     observe_problem,
     observe_record,
+    observe_reminder,
     observe_user,
+    plainly,
     read_answer,
+    read_call,
     read_turn,
+    with_repair,
 )
 from qfr.records import (
     ACTING_SCHEMA_VERSION,
+    NATIVE_SCHEMA_VERSION,
     SCHEMA_VERSION,
     Acts,
     Channel,
@@ -36,6 +43,7 @@ from qfr.records import (
     Observation,
     ParseKind,
     Role,
+    Step,
     StopReason,
     Turn,
 )
@@ -53,6 +61,9 @@ from qfr.world.base import (
     task_tools,
 )
 from qfr.world.faults import Answered, Cut, Failed, Injector, ScheduledFault
+
+# Requests to repair a failed call that an episode gets at most (Jang 2026: three a run).
+MOST_REPAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -73,15 +84,20 @@ class Rules:
     # Failures of the call at the site (er).
     fault_retry_after: int = 1
     # Turns that a tool has to be left alone (rl).
+    thinking: Thinking = Thinking.template
+    # Native: how thoughts of earlier turns are shown.
 
 
 @dataclass(frozen=True)
 class Message:
     """What an episode sends to the model."""
 
-    text: str
+    text: str | Past
+    # Native: what the turn before is told.
     opening: bool
     # The task's text, which opens the transcript; else an observation.
+    native: Native | None = None
+    # Where it opens an episode that is played natively.
 
 
 # An episode that is being played: it sends messages, gets the model's turns, and ends in its record.
@@ -118,58 +134,37 @@ class Scripts:
 
     def script(self, cell_id: str, kind: FaultKind, piece: Piece) -> Script:
         """THE loop: one episode from its start."""
-        task, rules, tools = piece.task, self.rules, task_tools(self.world, piece.task)
+        task, rules = piece.task, self.rules
         injector = Injector(self.world, task, self._scheduled(kind, piece.site))
+        course = _Course(self.world, task, rules, injector, self._info)
         acts = None if self.world.plain else _Acting(injector.state)
-        said = 0 if talks(self.world, task) else None
-        turns: list[Turn] = []
-        errors, answer, ending = 0, None, None
-        generation = yield Message(task.text, opening=True)
+        ending = None
+        generation = yield Message(task.text, opening=True, native=course.native)
         while ending is None:
             if generation.stop is StopReason.context and not generation.token_ids:
-                if not turns:
+                if not course.turns:
                     raise self._no_room(task)
                 ending = Ending.out_of_context
                 break
-            injector.saw(len(turns))
-            if said is not None and is_message(generation.text):
-                more = said < len(task.follow_ups)
-                observation = observe_user(task.follow_ups[said]) if more else observe_end()
-                turns.append(Turn(len(turns), generation, ParseKind.strict, None, observation))
-                said += 1
-                answer = None if more else canonical(generation.text.strip())
-                ending = self._ending(None if more else Role.submit, generation, len(turns), errors)
-            else:
-                parsed = read_turn(
-                    generation.text,
-                    tools,
-                    repair=rules.executor is ExecutorKind.tolerant,
-                    thinking=bool(self._info().thinking),
-                )
-                observation = self._observe(parsed, injector, len(turns))
-                turns.append(Turn(len(turns), generation, parsed.parse, parsed.call, observation))
-                errors += observation.channel is not None
-                answer = parsed.submitted
-                role = None if parsed.tool is None else parsed.tool.role
-                ending = self._ending(role, generation, len(turns), errors)
+            ending = course.take(generation)
             if acts is not None:
                 acts.note(injector.state)
             if ending is None:
-                generation = yield Message(observation.text, opening=False)
+                generation = yield Message(course.told, opening=False)
         return Episode(
-            schema=SCHEMA_VERSION if acts is None else ACTING_SCHEMA_VERSION,
+            schema=schema_version(rules.executor, plain=acts is None),
             cell_id=cell_id,
             task=task.id,
             family=task.family,
             fault=kind,
             trial=rules.trial,
             trace=injector.trace(),
-            turns=tuple(turns),
+            turns=tuple(course.turns),
             ending=ending,
-            answer=answer,
+            answer=course.answer,
             gold=gold_text(task.answer),
-            errors=errors,
-            acts=None if acts is None else self._judged(task, acts, injector, answer, ending),
+            errors=course.errors,
+            acts=None if acts is None else self._judged(task, acts, injector, course.answer, ending),
         )
 
     def replay(self, episode: Episode, site: Site | None) -> Episode:
@@ -223,27 +218,130 @@ class Scripts:
             hint="raise engine.n_ctx, or leave it out: then it is what the suite needs",
         )
 
-    def _observe(self, parsed: ParsedTurn, injector: Injector, turn: int) -> Observation:
-        """Run the turn's call."""
-        if parsed.problem is not None:
-            return observe_problem(parsed.problem)
-        assert parsed.tool is not None
-        assert parsed.call is not None
-        if parsed.tool.role in (Role.submit, Role.report):
-            return observe_end()
-        return observe_answer(injector.answer(turn, parsed.call, parsed.arguments))
 
-    def _ending(self, called: Role | None, generation: Generation, turns: int, errors: int) -> Ending | None:
-        """How the episode ends with this turn, None when it goes on. A terminal call comes first."""
+class _Course:
+    """An episode in its course: what its turns came to so far."""
+
+    def __init__(
+        self, world: World, task: Task, rules: Rules, injector: Injector, info: Callable[[], EngineInfo]
+    ) -> None:
+        self._task, self._rules, self._injector, self._info = task, rules, injector, info
+        self._tools = task_tools(world, task)
+        self._said = 0 if talks(world, task) else None
+        # Plain messages so far, where the task has several messages of its user.
+        self._reminded = False
+        self._repairs = 0
+        native = rules.executor is ExecutorKind.native
+        self.native = Native(schemas(self._tools), rules.thinking) if native else None
+        self.turns: list[Turn] = []
+        self.errors = 0
+        self.answer: str | None = None
+        self.told: str | Past = ""
+        # What the model is shown next.
+
+    def take(self, generation: Generation) -> Ending | None:
+        """Act on a turn; how the episode ends with it, None when it goes on."""
+        self._injector.saw(len(self.turns))
+        if self.native is not None:
+            return self._take_native(generation)
+        if self._said is not None and is_message(generation.text):
+            return self._message(generation, generation.text, self._said)
+        parsed = read_turn(
+            generation.text,
+            self._tools,
+            repair=self._rules.executor is not ExecutorKind.strict_feedback,
+            thinking=bool(self._info().thinking),
+        )
+        step = Step(parsed.call, self._repairing(self._observe(parsed)))
+        return self._called(generation, parsed.parse, (step,), parsed)
+
+    def _take_native(self, generation: Generation) -> Ending | None:
+        """Act on a turn in the template's own form: its calls in order, up to one that ends the task."""
+        seen = read(generation.text, self._info(), self._tools)
+        if seen.message and self._said is not None:
+            ending = self._message(generation, seen.turn.content, self._said)
+        elif seen.message:
+            ending = self._remind(generation)
+        else:
+            parse = ParseKind.strict if seen.turn.strict else ParseKind.tolerant
+            parsed = [read_call(call.name, call.arguments, self._tools, parse) for call in seen.turn.calls]
+            steps, asked = list[Step](), parsed or [not_read(seen.unreadable)]
+            for one in asked:
+                steps.append(Step(one.call, plainly(self._observe(one))))
+                if one.tool is not None and one.tool.role in (Role.submit, Role.report):
+                    break
+            last = asked[len(steps) - 1]
+            ending = self._called(generation, parse if parsed else ParseKind.none, tuple(steps), last)
+        results = tuple(step.observation.text for step in self.turns[-1].steps)
+        self.told = Past(seen.turn.content if seen.calls else seen.said, seen.thought, seen.calls, results)
+        return ending
+
+    def _message(self, generation: Generation, text: str, said: int) -> Ending | None:
+        """A plain message, which brings the user's next one or ends the task."""
+        more = said < len(self._task.follow_ups)
+        observation = observe_user(self._task.follow_ups[said]) if more else observe_end()
+        self._said = said + 1
+        if more:
+            self._injector.heard()
+        self.answer = None if more else canonical(text.strip())
+        role = None if more else Role.submit
+        return self._add(generation, ParseKind.strict, (Step(None, observation),), role)
+
+    def _remind(self, generation: Generation) -> Ending | None:
+        """A plain message where a call is wanted: a reminder once, the end the second time."""
+        observation = observe_end() if self._reminded else observe_reminder()
+        ending = self._add(generation, ParseKind.none, (Step(None, observation),), None)
+        ending, self._reminded = Ending.stopped_talking if self._reminded else ending, True
+        return ending
+
+    def _called(
+        self, generation: Generation, parse: ParseKind, steps: tuple[Step, ...], last: ParsedTurn
+    ) -> Ending | None:
+        self.errors += sum(step.observation.channel is not None for step in steps)
+        self.answer = last.submitted
+        return self._add(generation, parse, steps, None if last.tool is None else last.tool.role)
+
+    def _add(
+        self, generation: Generation, parse: ParseKind, steps: tuple[Step, ...], called: Role | None
+    ) -> Ending | None:
+        """Write a turn down; how the episode ends with it. A terminal call comes first."""
+        first, *more = steps
+        turn = Turn(len(self.turns), generation, parse, first.call, first.observation, tuple(more))
+        self.turns.append(turn)
+        self.told = first.observation.text
         if called is Role.submit:
             return Ending.submitted
         if called is Role.report:
             return Ending.reported_failure
         if generation.stop is StopReason.context:
             return Ending.out_of_context
-        if errors > self.rules.error_budget:
+        if self.errors > self._rules.error_budget:
             return Ending.out_of_errors
-        return Ending.out_of_steps if turns >= self.rules.step_budget else None
+        return Ending.out_of_steps if len(self.turns) >= self._rules.step_budget else None
+
+    def _repairing(self, observation: Observation) -> Observation:
+        """A failed call's observation asks for a repair, so often in an episode."""
+        if self._rules.executor is not ExecutorKind.repair or observation.ok or self._repairs == MOST_REPAIRS:
+            return observation
+        self._repairs += 1
+        return with_repair(observation)
+
+    def _observe(self, parsed: ParsedTurn) -> Observation:
+        """Run a call."""
+        if parsed.problem is not None:
+            return observe_problem(parsed.problem)
+        assert parsed.tool is not None
+        assert parsed.call is not None
+        if parsed.tool.role in (Role.submit, Role.report):
+            return observe_end()
+        return observe_answer(self._injector.answer(len(self.turns), parsed.call, parsed.arguments))
+
+
+def schema_version(executor: ExecutorKind, *, plain: bool) -> int:
+    """Of the logs of an executor, in a plain world or in one that acts."""
+    if executor is ExecutorKind.native:
+        return NATIVE_SCHEMA_VERSION
+    return SCHEMA_VERSION if plain else ACTING_SCHEMA_VERSION
 
 
 def observe_answer(answered: Answered) -> Observation:
@@ -313,7 +411,8 @@ class Episodes:
         message = next(script)
         while True:
             if message.opening:
-                generation = self.engine.begin(self._scripts.system, message.text, limit)
+                text = message.text if isinstance(message.text, str) else message.text.told
+                generation = self.engine.begin(self._scripts.system, text, limit, native=message.native)
             else:
                 generation = self.engine.reply(message.text, limit)
             try:
@@ -380,7 +479,8 @@ class Together:
 
     def _ask(self, stream: int, message: Message) -> Ask:
         system = self._scripts.system if message.opening else None
-        return Ask(stream, system, message.text, self._scripts.rules.max_tokens)
+        limit = self._scripts.rules.max_tokens
+        return Ask(stream, system, message.text, limit, native=message.native)
 
 
 def recorded(end: StopIteration) -> Episode:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from qfr.canonical import digest, sha256_hex
+from qfr.clauses import Clause
 from qfr.config import CellConfig, EngineKind, ModelConfig
 from qfr.faults import FAULTS, FaultKind
 
@@ -25,6 +26,13 @@ LATER_KEYS: dict[str, object] = {
     "model.template": None,
     "model.template_options": None,
     "suite.options": {},
+    "executor.thinking": "template",
+    "prompt.bare": False,
+    "prompt.base": None,
+    "prompt.clauses": [],
+    **{f"prompt.{clause.value}": None for clause in Clause},
+    "prompt.rewrites": [],
+    "prompt.rewrite_seed": 0,
 }
 
 

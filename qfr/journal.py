@@ -18,7 +18,15 @@ from pathlib import Path
 
 from qfr.canonical import canonical, quote
 from qfr.errors import LogError
-from qfr.records import ACTING_SCHEMA_VERSION, SCHEMA_VERSION, Episode, FaultKind, Generation
+from qfr.records import (
+    ACTING_SCHEMA_VERSION,
+    NATIVE_SCHEMA_VERSION,
+    SCHEMA_VERSION,
+    Episode,
+    FaultKind,
+    Generation,
+    Turn,
+)
 from qfr.typed_json import build
 
 PLAIN_NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")
@@ -26,7 +34,9 @@ _DAMAGED = "the log is damaged"
 JOURNAL_FILE = "journal.jsonl"
 TIMING_FILE = "timing.jsonl"
 _ORDER = {kind: place for place, kind in enumerate(FaultKind)}
-_SCHEMAS = (SCHEMA_VERSION, ACTING_SCHEMA_VERSION)
+_SCHEMAS = (SCHEMA_VERSION, ACTING_SCHEMA_VERSION, NATIVE_SCHEMA_VERSION)
+# Fields that later schemas added: written down only where they hold something.
+_LATER = {Generation: ("rewritten", "thought_tokens"), Turn: ("more",), Episode: ("acts",)}
 
 
 def encode(episode: Episode) -> bytes:
@@ -43,11 +53,9 @@ def encode(episode: Episode) -> bytes:
 def _fields(record: object) -> dict[str, object]:
     """A record's fields as they are; `dataclasses.asdict` would copy every value."""
     fields = vars(record)
-    if isinstance(record, Generation) and not record.rewritten:
-        return {name: value for name, value in fields.items() if name != "rewritten"}
-    if isinstance(record, Episode) and record.acts is None:
-        return {name: value for name, value in fields.items() if name != "acts"}
-    return fields
+    later = next((names for kind, names in _LATER.items() if isinstance(record, kind)), ())
+    empty = [name for name in later if not fields[name]]
+    return {name: value for name, value in fields.items() if name not in empty} if empty else fields
 
 
 def decode(line: bytes, *, where: str) -> Episode:
@@ -68,20 +76,25 @@ def decode(line: bytes, *, where: str) -> Episode:
     if raw["schema"] not in _SCHEMAS:
         raise LogError(
             f"schema version {quote(str(raw['schema']))}, but this qfr reads versions "
-            + " and ".join(map(str, _SCHEMAS)),
+            + ", ".join(map(str, _SCHEMAS)),
             where=where,
             hint="read it with the qfr version that wrote it",
         )
-    plain = raw["schema"] == SCHEMA_VERSION
-    if plain and "acts" in raw:
+    schema = raw["schema"]
+    if schema == SCHEMA_VERSION and "acts" in raw:
         raise LogError("no valid episode: acts under schema 1", where=where, hint=_DAMAGED)
     try:
-        episode = build(Episode, raw | {"acts": None} if plain else raw)
+        episode = build(Episode, raw)
     except (TypeError, ValueError) as error:
         raise LogError(f"no valid episode: {error}", where=where, hint=_DAMAGED) from None
-    if plain != (episode.acts is None):
+    if schema == ACTING_SCHEMA_VERSION and episode.acts is None:
         raise LogError("no valid episode: Episode.acts is missing", where=where, hint=_DAMAGED)
-    if plain and not PLAIN_NUMBER.fullmatch(episode.gold):
+    native = any(turn.more or turn.generation.thought_tokens for turn in episode.turns)
+    if native and schema != NATIVE_SCHEMA_VERSION:
+        raise LogError(
+            f"no valid episode: several calls or thoughts under schema {schema}", where=where, hint=_DAMAGED
+        )
+    if episode.acts is None and not PLAIN_NUMBER.fullmatch(episode.gold):
         # Scores compute with it, so it has to be a number here already.
         raise LogError("no valid episode: Episode.gold is no plain decimal", where=where, hint=_DAMAGED)
     return episode

@@ -1,6 +1,8 @@
 """Loads prompts: the exact bytes of a file, their digest, and no templating at all.
 
 What a file holds (``${x}``, ``{{x}}``, ``%s``, JSON, trailing newline) reaches the model byte for byte.
+Clauses that are switched and rewrites that are asked for change the text by fixed rules (`qfr.clauses`,
+`qfr.rewrites`); the result has a digest of its own, by which it is identified.
 """
 
 from __future__ import annotations
@@ -9,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qfr.canonical import sha256_hex
+from qfr.clauses import apply
+from qfr.config import PromptConfig
 from qfr.errors import PromptError
+from qfr.rewrites import rewrite
 
 
 @dataclass(frozen=True)
@@ -73,3 +78,10 @@ def load_prompt(path: Path, pinned: str | None) -> Prompt:
     if not text.strip():
         raise PromptError("the prompt is empty", where=where, hint="write the system message into it")
     return Prompt(text, sha256)
+
+
+def vary_prompt(prompt: Prompt, asked: PromptConfig) -> Prompt:
+    """Switch the clauses of a base and rewrite it, as a configuration asks; else the very same prompt."""
+    text = apply(prompt.text, asked.base or asked.name, asked.known, asked.switches)
+    text = rewrite(text, asked.rewrites, asked.rewrite_seed)
+    return prompt if text == prompt.text else Prompt(text, sha256_hex(text.encode("utf-8")))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -27,6 +27,24 @@ MAX_STARTS = 1_000
 # Places in a turn at which an object is tried.
 
 FORM = "Write exactly one JSON object with the keys tool and arguments."
+
+# The form of a call, for prompts that say nothing of it.
+FORM_BLOCK = (
+    "Every reply is exactly one JSON object and nothing else:\n"
+    '{"tool": "<name>", "arguments": {"<argument>": <value>}}\n'
+    "After each call you receive an observation with the result or an error."
+)
+# What a native agent is told once after a plain message.
+REMINDER = (
+    "Your last message holds no tool call. Go on by calling a tool; end the task with the tool that submits "
+    "the result or reports a failure."
+)
+# What follows a failed call under executor=repair, in the same message.
+REPAIR = (
+    "The call failed. Say in one sentence what went wrong, then issue the call again, corrected if it was "
+    "wrong and unchanged if it was right."
+)
+_LEAD = "Observation: "
 
 _CODES = {
     Channel.form: "invalid_format",
@@ -123,6 +141,29 @@ def read_turn(text: str, tools: Sequence[Tool], *, repair: bool, thinking: bool 
     return _check(found, tools, repair)
 
 
+def read_call(name: str, arguments: str, tools: Sequence[Tool], parse: ParseKind) -> ParsedTurn:
+    """Check a call that a template's own form was read as. Never raises.
+
+    Parameters
+    ----------
+    name : str
+        As the model wrote it.
+    arguments : str
+        The arguments object as canonical JSON.
+    tools : sequence of Tool
+    parse : ParseKind
+        Which reading applied.
+    """
+    given = Decoder(arguments).at(0).value
+    return _check(_Object({"tool": name, "arguments": given}, parse), tools, repair=True)
+
+
+def not_read(why: str) -> ParsedTurn:
+    """A turn whose call cannot be read, in a template's own form."""
+    problem = Problem(Channel.form, f"The call cannot be read: {why}.")
+    return ParsedTurn(ParseKind.none, None, None, {}, problem)
+
+
 def read_answer(argument: str) -> Answer:
     """Read the canonical JSON of a submitted argument as a number, exactly and within bounds."""
     if _LITERAL.fullmatch(argument):
@@ -137,7 +178,7 @@ def read_answer(argument: str) -> Answer:
 
 def observe_record(record: Mapping[str, Json], *, injected: bool) -> Observation:
     """Observation of a lookup that returned a record."""
-    text = f"Observation: {readable({'ok': True, 'result': dict(record)})}"
+    text = f"{_LEAD}{readable({'ok': True, 'result': dict(record)})}"
     return Observation(text, ok=True, channel=None, injected=injected)
 
 
@@ -163,6 +204,26 @@ def observe_user(text: str) -> Observation:
     return Observation(text, ok=True, channel=None, injected=False)
 
 
+def observe_reminder() -> Observation:
+    """What a native agent is told once after a plain message without a call."""
+    return Observation(REMINDER, ok=True, channel=None, injected=False)
+
+
+def plainly(observation: Observation) -> Observation:
+    """An observation as the result of a native call: without the word before it."""
+    return replace(observation, text=observation.text.removeprefix(_LEAD))
+
+
+def asks_repair(observation: Observation) -> bool:
+    """Whether an observation ends in the request to diagnose a failed call and to issue it again."""
+    return not observation.ok and observation.text.endswith(f"\n{REPAIR}")
+
+
+def with_repair(observation: Observation) -> Observation:
+    """A failed call's observation with that request below it."""
+    return replace(observation, text=f"{observation.text}\n{REPAIR}")
+
+
 def is_message(text: str) -> bool:
     """Whether a turn is a plain message: it holds words, and nothing that could be meant as a call."""
     return bool(text.strip()) and "{" not in text
@@ -174,7 +235,7 @@ def observe_end() -> Observation:
 
 
 def _error_text(code: str, message: str, extra: Mapping[str, Json] | None = None) -> str:
-    return f"Observation: {readable({'ok': False, 'error': code, 'message': message, **(extra or {})})}"
+    return f"{_LEAD}{readable({'ok': False, 'error': code, 'message': message, **(extra or {})})}"
 
 
 def _find(text: str, tools: Sequence[Tool], repair: bool, thinking: bool) -> _Object | Problem:

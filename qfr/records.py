@@ -15,6 +15,8 @@ SCHEMA_VERSION = 1
 # Of episodes in worlds of lookups whose answer is a number.
 ACTING_SCHEMA_VERSION = 2
 # Of episodes with `Acts`: every other world.
+NATIVE_SCHEMA_VERSION = 3
+# Of episodes played by a template's own tool calls: a turn may hold several. With or without `Acts`.
 
 
 class Channel(StrEnum):
@@ -52,6 +54,8 @@ class Ending(StrEnum):
     out_of_steps = "out_of_steps"
     out_of_errors = "out_of_errors"
     out_of_context = "out_of_context"
+    stopped_talking = "stopped_talking"
+    # Native: a second plain message without a call, after the reminder.
 
 
 class Policy(StrEnum):
@@ -165,6 +169,24 @@ class Generation:
     rewritten: int = 0
     # Tokens of earlier messages that were read anew before this turn, since the chat template shows them
     # otherwise as the conversation grows. Not written down where it is 0.
+    thought_tokens: int = 0
+    # Native: of the generated tokens, those of thoughts, marks included. Not written down where it is 0.
+
+    @property
+    def cut_in_thought(self) -> bool:
+        """Whether the turn was cut at its limit inside a thought (native)."""
+        whole = 0 < self.thought_tokens == len(self.token_ids)
+        return whole and self.stop is not StopReason.end_of_generation
+
+
+@dataclass(frozen=True)
+class Step:
+    """A further call of a turn, and what it returned."""
+
+    call: ToolCall | None
+    # None where the call could not be taken over as it was written.
+    observation: Observation
+    # The executor's answer.
 
 
 @dataclass(frozen=True)
@@ -181,6 +203,13 @@ class Turn:
     # The call read from the text, None when nothing could be read.
     observation: Observation
     # The executor's answer.
+    more: tuple[Step, ...] = ()
+    # Native: the turn's calls after the first, in order. Not written down where there is none.
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All calls of the turn with their answers; one without a call where nothing could be read."""
+        return (Step(self.call, self.observation), *self.more)
 
 
 @dataclass(frozen=True)
@@ -248,7 +277,7 @@ class Episode:
     errors: int
     # Failed calls of the agent (channel not None), cumulative.
     acts: Acts | None = None
-    # None exactly under SCHEMA_VERSION, and not written down then.
+    # None under SCHEMA_VERSION, never under ACTING_SCHEMA_VERSION; not written down where it is None.
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from pathlib import PurePath
 from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
+from qfr.clauses import BASES, Clause, is_base, read_variant, states
 from qfr.config import CellConfig
 from qfr.errors import TableError, did_you_mean
 from qfr.facts import CellFacts
@@ -37,7 +38,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "model": ("model.*", "quant.imatrix", "file.*", "log.*", "engine.server.*", "template.*", "measured.*"),
     "prompt": ("prompt.*", "measured.n_ctx"),
     "fault": ("fault.*",),
-    "executor": ("executor.*", "measured.n_ctx"),
+    "executor": ("executor.*", "measured.n_ctx", "version.schema"),
     "suite": ("suite.*", "measured.n_ctx"),
     "kv": ("engine.type_k", "engine.type_v", "engine.flash_attn"),
     "build": ("build.*",),
@@ -60,10 +61,11 @@ _FOLLOWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("model.name", ("model.source.*", "file.*", "template.*", "measured.*", "engine.server.*", "log.*")),
     ("quant.preset", ("quant.*", "model.source.*", "file.*", "engine.server.*", "log.*")),
     ("prompt.name", ("prompt.*", "measured.*")),
+    ("prompt.base", tuple(f"prompt.{clause.value}" for clause in Clause)),
     ("fault.kind", ("fault.*",)),
-    ("suite.name", (*_OF_A_SUITE, "suite.sha256", "measured.*")),
+    ("suite.name", (*_OF_A_SUITE, "suite.domain", "suite.sha256", "measured.*", "log.*")),
     ("suite.*", ("suite.sha256", "measured.*")),
-    ("executor.*", ("measured.*",)),
+    ("executor.*", ("measured.*", "version.schema")),
     ("fault.*", ("fault.sha256",)),
     ("build.llama_commit", ("build.*",)),
     ("build.library_version", ("build.library_sha256",)),
@@ -72,6 +74,10 @@ _FOLLOWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("file.imatrix", ("file.tensor_types", "file.sha256")),
     ("file.tensor_types", ("file.sha256",)),
 )  # fmt: skip
+# What a prompt is made of besides its base.
+_PROMPT_PARTS = frozenset(
+    {*(f"prompt.{clause.value}" for clause in Clause), "prompt.rewrites", "prompt.rewrite_seed"}
+)
 # Values that no reader can tell apart: a label counts them instead.
 _HASHES = ("*.sha256", "build.library_sha256", "log.id", "model.source.sha256")
 
@@ -142,7 +148,7 @@ def scope_of(facts: CellFacts) -> Scope:
         "executor.kind": facts.executor,
         "trial": str(facts.trial),
         "engine.kind": facts.engine,
-        "prompt.sha256": facts.prompt_sha256,
+        "prompt.sha256": _prompt_digest(values, facts.prompt_sha256),
         "suite.sha256": facts.suite_sha256,
         "template.sha256": facts.template_sha256,
         "file.sha256": facts.model_sha256,
@@ -175,6 +181,11 @@ def scope_of(facts: CellFacts) -> Scope:
     return Scope(values | {key: value for key, value in named.items() if value})
 
 
+def _prompt_digest(values: Mapping[str, str], read: str) -> str:
+    """A prompt's digest: of its file where the executor decides what is appended to it."""
+    return values.get("prompt.sha256", read) if "prompt.bare" in values else read
+
+
 def scope_of_design(design: Mapping[str, object], named: Mapping[str, str]) -> Scope:
     """Return the scope of a cell that is only planned, from what its design_id is the hash of.
 
@@ -196,6 +207,7 @@ def scope_of_design(design: Mapping[str, object], named: Mapping[str, str]) -> S
             }
         else:
             found[_DESIGN.get(key, f"version.{key}")] = value
+    found |= _clauses_of_name(named.get("prompt.name", ""), str(design.get("prompt_sha256", "")))
     return Scope({key: _text(value) for key, value in found.items() if value is not None} | dict(named))
 
 
@@ -364,11 +376,13 @@ def _asked(config: str) -> Mapping[str, str]:
         return {}
     if isinstance(raw.get("foreign"), dict):
         return _foreign(raw["foreign"])
+    if isinstance(external := raw.get("external"), dict) and isinstance(external.get("settings"), dict):
+        return {str(key): _text(value) for key, value in external["settings"].items()}
     given: dict[str, object] = {}
     for key, value in _values(CellConfig, raw, ""):
         if not key.startswith("model.") and not (key in LATER_KEYS and LATER_KEYS[key] == value):
             given[key] = value
-    given |= _source(raw)
+    given |= _source(raw) | _clauses(raw)
     engine = str(_at(raw, "engine", "kind") or "")
     fault = str(_at(raw, "fault", "kind") or FaultKind.none)
     server = _at(raw, "engine", "server")
@@ -392,6 +406,27 @@ def _foreign(about: Mapping[str, object]) -> Mapping[str, str]:
         "source": "log.source",
     }
     return {key: _text(about[name]) for name, key in names.items() if about.get(name) is not None}
+
+
+def _clauses(raw: Mapping[str, object]) -> dict[str, object]:
+    """The base of a prompt and which clauses it has, so that a prompt stands beside its variants."""
+    prompt = raw.get("prompt")
+    if not isinstance(prompt, dict) or not isinstance(prompt.get("name"), str):
+        return {}
+    base, digest = str(prompt.get("base") or prompt["name"]), prompt.get("sha256")
+    switches = {clause: prompt[clause] for clause in Clause if isinstance(prompt.get(clause), bool)}
+    return _clause_keys(base, is_base(base, digest if isinstance(digest, str) else None), switches)
+
+
+def _clauses_of_name(name: str, digest: str) -> dict[str, object]:
+    """The same of a prompt that is only planned: its name says how it was made."""
+    base, switches = read_variant(name)
+    return _clause_keys(base, is_base(base, digest) or bool(switches and base in BASES), switches)
+
+
+def _clause_keys(base: str, known: bool, switches: Mapping[Clause, bool]) -> dict[str, object]:
+    found = states(base, known, switches)
+    return {"prompt.base": base} | {f"prompt.{clause.value}": state for clause, state in found.items()}
 
 
 def _source(raw: Mapping[str, object]) -> dict[str, object]:
@@ -491,6 +526,11 @@ def _owns(free: frozenset[str], key: str) -> bool:
         if any(fnmatchcase(key, pattern) for pattern in patterns):
             return True
         if key == "measured.n_ctx" and name.startswith(("suite.", "executor.", "engine.n_ctx")):
+            return True
+        # A clause brings the name and the digest of its prompt along, and so does a rewrite.
+        if name in _PROMPT_PARTS and key in ("prompt.name", "prompt.sha256", "measured.n_ctx"):
+            return True
+        if name == "prompt.rewrites" and key == "prompt.rewrite_seed":
             return True
         # The tasks' digest follows from the suite's keys.
         if key == "suite.sha256" and name.startswith("suite."):

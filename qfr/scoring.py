@@ -86,6 +86,22 @@ def score(episode: Episode, policy: Policy, *, ep_min_calls: int = 2) -> Score:
     )
 
 
+def longest_repeat(episode: Episode) -> int:
+    """Return how often in a row the agent made one and the same call and got one and the same answer.
+
+    1 when no call was repeated so, 0 without a call. An agent with `scorer.stuck_after` of them is *stuck*. A
+    turn in which no call could be read ends a row.
+    """
+    longest = row = 0
+    before: tuple[str, str, str] | None = None
+    for turn in episode.turns:
+        call = turn.call
+        now = None if call is None else (call.tool, call.arguments, turn.observation.text)
+        row = 0 if now is None else row + 1 if now == before else 1
+        longest, before = max(longest, row), now
+    return longest
+
+
 def _counts(fault: Fault, column: str) -> bool:
     return column in fault.columns
 

@@ -93,3 +93,22 @@ def apart(text: str, *, inside: bool = False) -> Spoken:
 
 def _unframed(pieces: list[str]) -> tuple[str, ...]:
     return tuple(part for piece in pieces for part in _FRAMES.split(piece))
+
+
+def thought_span(text: str, *, inside: bool = False) -> tuple[int, int] | None:
+    """Where a turn's thoughts begin and end, marks included; None where it has none."""
+    opening, end = _OPENINGS.search(text), _ENDS.search(text)
+    if inside or (end is not None and (opening is None or end.start() < opening.start())):
+        if end is None:
+            return 0, len(text)
+        begin, position = 0, end.end()
+    elif opening is not None:
+        begin, position = opening.start(), opening.start()
+    else:
+        return None
+    while (opening := _OPENINGS.search(text, position)) is not None:
+        place = text.find(_END_OF[opening[0]], opening.end())
+        if place < 0:
+            return begin, len(text)
+        position = place + len(_END_OF[opening[0]])
+    return begin, position

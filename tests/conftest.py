@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,3 +103,11 @@ def load(files: Callable[[str], ModelFile]) -> Iterator[Callable[..., LlamaEngin
     yield get
     for engine in opened:
         engine.close()
+
+
+def pytest_unconfigure() -> None:
+    """Close what llama-cpp-python opens as it is imported and never closes: warnings are errors here."""
+    utils = sys.modules.get("llama_cpp._utils")
+    if utils is not None:
+        utils.outnull_file.close()
+        utils.errnull_file.close()

@@ -35,6 +35,7 @@ def engine_config(**changes: Any) -> EngineConfig:
         type_v="f16",
         swa_full=True,
         streams=1,
+        workers=1,
         seed=1,
         skill={},
         server=server_config(),

@@ -196,7 +196,7 @@ TABLE = (
         "journal of another schema",
         journal_of_another_schema,
         2,
-        ("schema version '9', but this qfr reads versions 1 and 2", "the qfr version that wrote it"),
+        ("schema version '9', but this qfr reads versions 1, 2, 3", "the qfr version that wrote it"),
         stored=True,
     ),
     Row("two suites in one report", two_suites, 0, ("suite",), stored=True),

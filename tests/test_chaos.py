@@ -10,6 +10,8 @@ from tests.chaos import fuzz, guided, kills
 from tests.chaos.mutators import damage_bytes, damage_json
 from tests.chaos.targets import Target, targets
 
+pytestmark = pytest.mark.slow
+
 GRID = ("model=scripted", "suite=orders6", "quant=q8_0,q4_k_m", "prompt=P0", "fault=et")
 
 

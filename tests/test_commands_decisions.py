@@ -206,6 +206,24 @@ def test_targets_and_policies(store: Store, call: Call) -> None:
     assert "strict scoring" in compare(call, "q3_k_m", "--policy", "strict")[1]
 
 
+def test_an_unrelated_question_is_asked_about_never_counted(store: Store, call: Call) -> None:
+    for quant in ("Q8_0", "F16"):
+        log(store, quant, GOOD)
+    assert compare(call, "f16")[0] == 0
+    log(store, "F16", GOOD, change=other_suite)
+    code, _, error = compare(call, "f16")
+    assert code == 4
+    assert "differ in more than the question (suite.name: " in error
+    assert "small" in error
+    assert "--suite" in error
+    assert "--sweep" in error
+    assert compare(call, "f16", "--suite", "orders20")[0] == 0
+    for quant in ("Q8_0", "F16"):
+        log(store, quant, GOOD, change=other_build)
+    code, _, error = compare(call, "f16", "--suite", "orders20")
+    assert (code, "build.library_sha256" in error) == (4, True)
+
+
 def test_files(store: Store, call: Call, tmp_path: Path) -> None:
     log(store, "Q8_0", GOOD)
     log(store, "Q3_K_M", LOSES_HALF)

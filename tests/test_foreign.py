@@ -250,7 +250,7 @@ def test_channels_of_the_records_agree(telecom: ForeignRun) -> None:
 def test_role_confusion_needs_a_known_inventory(retail: ForeignRun, telecom: ForeignRun) -> None:
     by_name = {each.channel: each for each in channel_rates(retail)}
     assert by_name["role_confusion"].rate is None
-    assert by_name["role_confusion"].note == "no tool of the user simulator is known"
+    assert by_name["role_confusion"].note == "not observable: no tool of the user simulator is known"
     assert len(telecom.info.user_tools) == 30
     confused = [call.tool for found in telecom.episodes for call in found.calls if call.role_confusion]
     assert confused == ["toggle_airplane_mode"]

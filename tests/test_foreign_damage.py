@@ -199,7 +199,7 @@ def test_older_files_lack_fields(edited: Edit) -> None:
                     call.pop("requestor")
 
     run = read_foreign(edited(change))
-    assert (run.info.max_errors, run.info.trials, run.info.domain) == (10, 1, "")
+    assert (run.info.max_errors, run.info.trials, run.info.domain) == (10, 2, "")
     assert [found.episode.errors for found in run.episodes] == [2, 1]
     assert [(gone.task, gone.reason) for gone in run.excluded] == [("0", "infrastructure_error")]
     assert run.info.release is Release.before
@@ -325,12 +325,12 @@ def test_v1_arguments_are_the_models_own_text(tmp_path: Path) -> None:
     assert json.loads(written[2]) == "[" * 50_000
 
 
-def test_v1_text_agents_are_told_of(tmp_path: Path) -> None:
+def test_v1_a_call_left_in_the_text_is_told_of(tmp_path: Path) -> None:
     data = json.loads(V1.read_text("utf-8"))
     data[3]["traj"][2]["content"] = 'Thought: look.\nAction:\n{"name": "get_order_details", "arguments": {}}'
     path = tmp_path / "m.json"
     path.write_text(json.dumps(data), "utf-8")
-    assert any("text agent" in text for text in read_foreign(path).warnings)
+    assert any("hold a call as text" in text for text in read_foreign(path).warnings)
 
 
 def test_hostile_values_are_carried_and_shown_harmlessly(edited: Edit) -> None:

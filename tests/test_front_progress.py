@@ -8,6 +8,7 @@ import time
 
 from rich.console import Console
 
+from qfr.config import Gate
 from qfr.front.models import compose_cell
 from qfr.grid.outcomes import CellOutcome, JobOutcome, Status
 from qfr.grid.show import _folded, skipped_lines
@@ -57,6 +58,20 @@ def test_a_clean_pass_without_a_certified_task_says_why() -> None:
     assert "is made for" not in remarks(for_it, none, [])[0]
     some = build_cell_episodes([1, None], SHAPES)
     assert remarks(CELL, some.clean, some.faulted) == []
+
+
+def test_faults_that_never_fired_are_told_by_kind() -> None:
+    some = build_cell_episodes([1, 1], SHAPES)
+    lost = [
+        dataclasses.replace(one, trace=dataclasses.replace(one.trace, fired=None, recovered=None))
+        for one in some.faulted
+        if one.trace is not None
+    ]
+    (line,) = remarks(CELL, some.clean, lost)
+    assert line.startswith(f"{len(lost)} of {len(lost)} scheduled faults (et) never fired")
+    assert "suite.gate" not in line
+    ungated = dataclasses.replace(CELL, suite=dataclasses.replace(CELL.suite, gate=Gate.none))
+    assert "suite.gate=none schedules them" in remarks(ungated, some.clean, lost)[0]
 
 
 def test_cut_turns_are_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import socket
 from collections.abc import Sequence
 from functools import partial
@@ -68,7 +69,10 @@ def test_what_is_finished_takes_no_time(grid: Grid) -> None:
     assert expected(grid, done, (), nothing) == ()
 
 
-def test_a_measured_speed_serves_where_nothing_was_played(grid: Grid) -> None:
+def test_a_measured_speed_serves_where_nothing_was_played(
+    grid: Grid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0})
     fast = Measured("ref_llama", "Q8_0", 1, 1, Speed(1e12, 100.0, 10.0))
     slow = dataclasses.replace(fast, speed=Speed(1e12, 50.0, 10.0))
     other = dataclasses.replace(fast, streams=8)
@@ -79,6 +83,11 @@ def test_a_measured_speed_serves_where_nothing_was_played(grid: Grid) -> None:
     assert by_fast.seconds == pytest.approx((20 * 4.5 + 50 * 4) * 40 / 100)
     assert by_slow.seconds == pytest.approx(2 * by_fast.seconds)
     assert "measured speed" in by_fast.basis
+    # Workers share what is to be played.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(4)))
+    shared = expected(grid, {}, (fast, other), nothing)[0]
+    assert shared.seconds == pytest.approx(by_fast.seconds / 4)
+    assert shared.basis.endswith(", 4 workers")
 
 
 def test_the_plan_says_what_to_do_where_nothing_is_known(grid: Grid, tmp_path: Path) -> None:

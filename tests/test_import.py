@@ -363,7 +363,7 @@ def test_a_log_without_scored_simulations(tmp_path: Path, capsys: pytest.Capture
         (["good.json", "--quant", "FP8", "--quant", "FP4"], "given 2 times for 1 files"),
         (["good.json", "--model", ""], "is no name"),
         (["good.json", "--model", "a\nb"], "is no name"),
-        (["good.json", "--contrast"], "needs two files"),
+        (["good.json", "--contrast"], "needs two logs of one suite"),
         (["good.json", "--release", "later"], "invalid choice"),
     ],
 )

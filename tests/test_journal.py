@@ -47,8 +47,8 @@ def test_a_margin_that_is_no_finite_number_is_damage(margin: str) -> None:
 
 
 def test_another_schema_version_is_named_and_cut() -> None:
-    with pytest.raises(LogError, match="schema version '3'") as caught:
-        decode(changed(schema=3), where="episodes.jsonl, line 1")
+    with pytest.raises(LogError, match="schema version '4'") as caught:
+        decode(changed(schema=4), where="episodes.jsonl, line 1")
     assert "episodes.jsonl, line 1" in str(caught.value)
     assert "the qfr version that wrote it" in str(caught.value)
     with pytest.raises(LogError) as caught:

@@ -65,6 +65,7 @@ def logs(folder: Path) -> dict[str, bytes]:
 # --- joblib, for real ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_workers_leave_what_one_leaves(tmp_path: Path) -> None:
     """The same cells, byte for byte, each run once; the clean pass of a walk too."""
     alone, together = tmp_path / "alone", tmp_path / "together"
@@ -82,6 +83,7 @@ def test_two_workers_leave_what_one_leaves(tmp_path: Path) -> None:
     assert "8 cells finished before" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_sweep_in_words_and_the_same_command_goes_on(tmp_path: Path) -> None:
     grid = ("model=ref_llama", "quant=f16,q8_0", "suite=orders6", "suite.grid=round", "prompt=P0")
     grid = (*grid, "fault=et", "report.transcripts=0", *JOBLIB)

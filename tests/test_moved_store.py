@@ -22,6 +22,8 @@ from tests.registering import quiet_logging
 from tests.tracked import BUILT, cell, log_cell, log_pair
 from tests.unprivileged import as_a_user
 
+pytestmark = pytest.mark.slow
+
 OTHER = make_facts("llama", "Q4_K_M", "P0", "none")
 ONE = ("run", "model=scripted", "suite=orders6", "prompt=P0", "quant=q4_k_m", "fault=et")
 

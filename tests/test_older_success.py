@@ -103,6 +103,7 @@ def aborted() -> None:
     threading.Thread(target=abort, daemon=True).start()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -141,6 +142,7 @@ def test_a_failure_is_not_hidden_by_an_older_success(
     assert len(read_cells(store, sweep=first).cells) == 2
 
 
+@pytest.mark.slow
 def test_a_dead_server_is_not_hidden(capfd: pytest.CaptureFixture[str]) -> None:
     served = (
         *("engine=openai", "model=local", "model.name=ref", "quant=f16", "prompt=P0", "fault=et"),
@@ -164,6 +166,7 @@ def test_a_dead_server_is_not_hidden(capfd: pytest.CaptureFixture[str]) -> None:
     assert "2 of them finished in an earlier sweep" in said.out
 
 
+@pytest.mark.slow
 def test_weights_that_changed_are_played_and_the_old_run_stays_out(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

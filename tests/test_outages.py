@@ -28,6 +28,8 @@ from tests.mlflow_server import MlflowServer, Proxy
 from tests.registering import command
 from tests.sweep_process import Sweep, holds
 
+pytestmark = pytest.mark.slow
+
 GRID = ("model=scripted", "suite=orders6", "quant=q8_0", "prompt=P0,P4", "fault=et", "report.transcripts=0")
 CELLS = {f"scripted q8_0 {prompt} {fault}" for prompt in ("P0", "P4") for fault in ("none", "et")}
 

@@ -18,16 +18,16 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from qfr.protocol import read_answer, read_turn
 from qfr.records import FaultKind, ParseKind
-from qfr.reference import clauses
-from qfr.reference.clauses import HELD_OUT, Stance, Sums, compose, draw_stance, held_out, without_retry
-from qfr.reference.corpus import FAULT_CODE, FAULT_MESSAGE, Corpus, Sizes
-from qfr.reference.demonstration import Demonstrator, Message, answer_text, total
-from qfr.reference.encoding import Body, Kind, assemble, cut, encode_body, token_kinds
-from qfr.reference.policy import PLAIN, TABLES, Policy, obey
-from qfr.reference.template import ASSISTANT, END, TEMPLATE, USER, Piece
 from qfr.world.base import Task, sites, task_tools
 from qfr.world.faults import ScheduledFault
 from qfr.world.orders import Ids, OrdersWorld, build
+from tools.reference import clauses
+from tools.reference.clauses import HELD_OUT, Stance, Sums, compose, draw_stance, held_out, without_retry
+from tools.reference.corpus import FAULT_CODE, FAULT_MESSAGE, Corpus, Sizes
+from tools.reference.demonstration import Demonstrator, Message, answer_text, total
+from tools.reference.encoding import Body, Kind, assemble, cut, encode_body, token_kinds
+from tools.reference.policy import PLAIN, TABLES, Policy, obey
+from tools.reference.template import ASSISTANT, END, TEMPLATE, USER, Piece
 
 ROOT = Path(__file__).parents[1]
 SUITE = build({"base": 10, "shipping": 10}, 2026, "round")

@@ -14,10 +14,10 @@ from qfr.engine.files.quantize import derive
 from qfr.episode import Episodes
 from qfr.journal import encode
 from qfr.records import Episode, FaultKind
-from qfr.reference.corpus import read_prompts
-from qfr.reference.quality import FAULTS, RULES, open_engine
 from qfr.world.base import sites
 from qfr.world.orders import build
+from tools.reference.corpus import read_prompts
+from tools.reference.quality import FAULTS, RULES, open_engine
 
 ROOT = Path(__file__).parents[1]
 WORLD = build({"base": 1, "shipping": 1}, 2026, "round")

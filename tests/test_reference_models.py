@@ -13,7 +13,7 @@ from gguf import GGUFReader, GGUFValueType
 from qfr.canonical import sha256_hex
 from qfr.engine.files.gguf import open_model
 from qfr.engine.llama.engine import LlamaEngine
-from qfr.reference.template import CONTROL, TEMPLATE
+from tools.reference.template import CONTROL, TEMPLATE
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("ref_llama", "ref_qwen")

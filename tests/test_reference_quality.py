@@ -12,9 +12,10 @@ import pytest
 from qfr.config import QuantConfig
 from qfr.engine.files.quantize import derive
 from qfr.records import FaultKind
-from qfr.reference.corpus import read_prompts
-from qfr.reference.dial import qualifies
-from qfr.reference.quality import (
+from qfr.world.orders import build
+from tools.reference.corpus import read_prompts
+from tools.reference.dial import qualifies
+from tools.reference.quality import (
     FAULTS,
     Quality,
     evaluation,
@@ -24,7 +25,6 @@ from qfr.reference.quality import (
     open_engine,
     show,
 )
-from qfr.world.orders import build
 
 ROOT = Path(__file__).parents[1]
 AGENTS = ("ref_llama", "ref_qwen")
@@ -125,7 +125,7 @@ def test_counts_agree_with_the_table_that_the_command_prints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = build({"base": 1, "shipping": 1}, 2026, "round")
-    monkeypatch.setattr("qfr.reference.quality.evaluation", lambda: small)
+    monkeypatch.setattr("tools.reference.quality.evaluation", lambda: small)
     out = tmp_path / "counts.json"
     assert main([str(shipped("ref_qwen")), "--prompts", str(ROOT / "prompts"), "--json", str(out)]) == 0
     printed = capsys.readouterr().out.splitlines()

@@ -53,3 +53,30 @@ def test_the_same_report_again_and_another_one(
     (other,) = (path for path in (root / "reports").iterdir() if path != folder)
     assert "within 20 points" in contents(other)["report.html"]
     assert dict(find_sweep(store, sweep).data.metrics) == logged
+
+
+def test_where_nothing_changed_the_report_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "runs"
+    monkeypatch.chdir(tmp_path)
+
+    def made(*more: str) -> tuple[list[Path], str]:
+        """Reports that the sweep wrote, and what it said of one that stands."""
+        before = set((root / "reports").glob("*"))
+        assert run([*GRID, f"tracking.root={root}", *more]) == 0
+        said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Nothing changed")]
+        return sorted(set((root / "reports").glob("*")) - before), "".join(said)
+
+    (first,), _ = made()
+    none, said = made()
+    assert not none
+    assert said == f"Nothing changed since sweep {first.name}; its report stands: {first / 'report.html'}"
+    # The next one names the report, not the sweep that wrote none.
+    assert made() == ([], said)
+    # Another setting, or a page that is gone: each is a report of its own.
+    (_,), said = made("report.margin=20")
+    assert not said
+    (first / "report.html").unlink()
+    (_,), said = made()
+    assert not said

@@ -28,6 +28,7 @@ from qfr.analysis.process import process
 from qfr.analysis.ranking import rank
 from qfr.analysis.targets import TaskTable
 from qfr.canonical import canonical
+from qfr.clauses import BASES
 from qfr.config import CellConfig
 from qfr.errors import TableError
 from qfr.front.models import compose_cell
@@ -50,6 +51,10 @@ OTHER: dict[str, object] = {
     "model.derive_from": "F16",
     "quant.preset": "Q6_K",
     "prompt.name": "other",
+    # Switched clauses and rewrites count by the digest of the text that they make.
+    "prompt.base": "P0",
+    "prompt.clauses": ["retry_required"],
+    "prompt.rewrites": ["spacing"],
     "suite.name": "other",
     "suite.families": {"base": 3},
     "suite.gate": "none",
@@ -142,10 +147,12 @@ def cells_of(config: CellConfig, tag: str = "") -> list[Logged]:
 
 
 def cell_of(config: CellConfig, preset: str, prompt: str, tag: str) -> Logged:
+    pinned = config.prompt.sha256 == base().prompt.sha256
+    digest = BASES[prompt][0] if pinned else config.prompt.sha256
     given = dataclasses.replace(
         config,
         quant=dataclasses.replace(config.quant, preset=preset),
-        prompt=dataclasses.replace(config.prompt, name=prompt),
+        prompt=dataclasses.replace(config.prompt, name=prompt, sha256=digest),
     )
     level = 2 if preset == "Q8_0" else 1
     level = 0 if tag else level

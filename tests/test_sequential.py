@@ -1,103 +1,121 @@
-"""The sequential test: its error under continuous looking, its interval, its words."""
+"""The test that holds at every look: capital, confidence sequence, waves, and what they come to."""
 
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from qfr.analysis.decisions.sequential import Differences, capital, differences, log_factors, look, looks
-from qfr.analysis.decisions.verdict import Outcome, Rule
-from qfr.analysis.targets import CellKey, TaskTable
-from qfr.errors import TableError
-
-RULE = Rule(margin=0.05)
-
-
-def drawn(values: list[float], baseline: float = 0.9) -> Differences:
-    """Differences with every fault delivered."""
-    array = np.array(values)
-    return Differences(array, array, np.full(len(array), baseline))
+from qfr.analysis.decisions.sequential import Sequential, waves_of
+from qfr.analysis.decisions.verdict import Outcome
+from qfr.stats.betting import SHARES, above, below, confidence_interval, log_capital
 
 
-def table(certified: list[int], successes: list[int], delivered: list[int], scheduled: int = 2) -> TaskTable:
-    """A cell of a few tasks."""
-    n = len(certified)
-    return TaskTable(
-        key=CellKey("m", "q", "P0", "et", "tolerant", "s", "certified", 0),
-        policy="tolerant",
-        tasks=tuple(f"t{at}" for at in range(n)),
-        families=("",) * n,
-        certified=np.array(certified, dtype=np.bool_),
-        successes=np.array(successes),
-        delivered=np.array(delivered),
-        scheduled=np.array(certified) * scheduled,
+def test_the_capital_is_the_mean_over_fixed_bets() -> None:
+    values = np.array([0.2, 0.9, 0.5, 1.0])
+    bets = SHARES / 0.4
+    by_hand = [
+        np.mean([math.prod(1 + b * (x - 0.4) for x in values[: n + 1]) for b in bets]) for n in range(4)
+    ]
+    assert np.exp(log_capital(values, 0.4)) == pytest.approx(by_hand)
+
+
+def test_a_whole_loss_ends_the_largest_bet_alone() -> None:
+    lost = np.exp(log_capital(np.array([0.0, 0.5]), 0.475))
+    assert 0 < lost[0] < 1
+    assert math.isfinite(math.log(lost[1]))
+
+
+@pytest.mark.parametrize(
+    ("values", "chances"),
+    [
+        ((-1.0, 0.0), (0.05, 0.95)),
+        ((-1.0, 0.0, 1.0), (0.1, 0.85, 0.05)),
+        ((-0.5, 0.5), (0.55, 0.45)),
+        ((-1 / 3, 0.0, 1 / 3), (0.2, 0.75, 0.05)),
+    ],
+)
+def test_at_the_margin_no_bet_gains_in_expectation(
+    values: tuple[float, ...], chances: tuple[float, ...]
+) -> None:
+    # Exact: every sequence of five differences with mean -0.05, weighed by its chance.
+    assert np.dot(values, chances) == pytest.approx(-0.05)
+    for bet in (above, below):
+        expected = sum(
+            math.prod(chances[at] for at in places)
+            * math.exp(bet(np.array([values[at] for at in places]), -0.05)[-1])
+            for places in itertools.product(range(len(values)), repeat=5)
+        )
+        assert expected == pytest.approx(1.0)
+
+
+def test_blocks_of_a_fixed_mix_of_strata_gain_nothing_either() -> None:
+    # One stratum gains 10 points, the other loses 20: the mix is at the margin, and whole blocks come in
+    # order.
+    gain, loss = {0.0: 0.5, 0.2: 0.5}, {-0.3: 2 / 3, 0.0: 1 / 3}
+    expected = sum(
+        gain[first] * loss[second] * math.exp(above(np.array([first, second]), -0.05)[-1])
+        for first, second in itertools.product(gain, loss)
     )
+    assert expected < 1
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("mean", [-0.9, -0.05, 0.0, 0.3])
-def test_no_value_costs_more_than_the_capital_and_none_gains_on_average(sign: int, mean: float) -> None:
-    ends = np.array([-1.0, 1.0])
-    factors = np.exp(log_factors(ends, mean, sign))
-    chances = np.array([1 - mean, 1 + mean]) / 2
-    assert (factors > 0).all()
-    np.testing.assert_allclose(chances @ factors, 1.0)
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=40))
+@settings(deadline=None, max_examples=50)
+def test_both_sides_mirror_each_other(differences: list[float]) -> None:
+    given_ = np.array(differences)
+    assert above(given_, -0.05) == pytest.approx(below(-given_, 0.05))
+    low, high = confidence_interval(given_, 0.05)
+    mirrored = confidence_interval(-given_, 0.05)
+    assert (low, high) == pytest.approx((-mirrored[1], -mirrored[0]))
+    assert low <= given_.mean() + 0.01
+    assert given_.mean() - 0.01 <= high
 
 
-def test_identical_presets_end_where_the_simulation_says() -> None:
-    ends = range(1, 901)
-    found = looks(drawn([0.0] * 900), ends, RULE)
-    assert found[-1].outcome is Outcome.NOT_WORSE
-    assert found[-1].n == 88
-    assert all(one.outcome is Outcome.INCONCLUSIVE for one in found[:-1])
+def test_identical_presets_are_settled_after_three_waves() -> None:
+    looks = Sequential(0.05).looks([np.zeros(30)] * 4)
+    assert [one.outcome for one in looks] == [
+        *[Outcome.INCONCLUSIVE] * 2,
+        Outcome.NOT_WORSE,
+        Outcome.NOT_WORSE,
+    ]
+    assert [one.tasks for one in looks] == [30, 60, 90, 120]
+    # 59 tasks without a loss are what any test needs at least: 0.95^58 > 0.05.
+    assert np.flatnonzero(above(np.zeros(200), -0.05) >= math.log(20))[0] + 1 == 86
 
 
-def test_continuous_looking_passes_a_candidate_worse_by_the_margin_in_at_most_five_per_cent() -> None:
-    rng, passed, wrong = np.random.default_rng(3), 0, 0
-    values = np.array([-1.0, 0.0, 1.0])
-    for _ in range(600):
-        at = rng.choice(3, 600, p=[0.15, 0.75, 0.10])
-        for sign in (1, -1):
-            logs = np.cumsum(log_factors(values, -0.05, sign)[at], axis=0)
-            reached = bool((np.exp(logs).mean(axis=1) >= 20).any())
-            passed += reached and sign == 1
-            wrong += reached and sign == -1
-    # Five per cent of 600 and three standard errors.
-    assert 0 < passed <= 46
-    assert 0 < wrong <= 46
+def test_a_total_loss_is_settled_at_the_first_look_and_stays() -> None:
+    looks = Sequential(0.05).looks([-np.ones(10), np.ones(60)])
+    assert looks[0].outcome is Outcome.WORSE
+    assert looks[1].outcome is Outcome.WORSE
+    assert looks[0].high < 0
 
 
-def test_the_order_of_the_tasks_does_not_matter() -> None:
-    values = np.array([-1.0, 0, 0.5, 0, 0, 1, -0.5])
-    assert capital(values, -0.05, 1) == pytest.approx(capital(values[::-1], -0.05, 1))
-
-
-def test_the_interval_narrows_and_holds_the_estimate() -> None:
+def test_the_interval_never_widens() -> None:
     rng = np.random.default_rng(5)
-    values = rng.choice([-1.0, 0.0, 1.0], 400, p=[0.12, 0.82, 0.06]).tolist()
-    found = looks(drawn(values), (30, 60, 120, 240, 400), Rule(margin=0.07))
-    assert len(found) > 2
-    for before, after in itertools.pairwise(found):
-        assert before.low <= after.low <= after.estimate <= after.high <= before.high
+    looks = Sequential(0.05).looks([rng.choice([-1.0, 0.0, 1.0], 20, p=[0.1, 0.8, 0.1]) for _ in range(8)])
+    for one, after in itertools.pairwise(looks):
+        assert one.low <= after.low <= after.high <= one.high
 
 
-def test_a_total_loss_is_worse_soon_and_a_baseline_at_the_floor_shows_nothing() -> None:
-    assert looks(drawn([-1.0] * 60), range(1, 61), RULE)[-1].n < 10
-    floor = look(drawn([0.0] * 400, baseline=0.04), RULE)
-    assert floor.not_worse > 20
-    assert floor.outcome is Outcome.INCONCLUSIVE
+def test_under_continuous_looking_a_false_pass_is_rare() -> None:
+    # At the least favourable mean, a look after every task up to 300; 5 % is the bound, 2,000 draws.
+    rng, passes, fails = np.random.default_rng(7), 0, 0
+    for _ in range(2000):
+        drawn = rng.choice([-1.0, 0.0], 300, p=[0.05, 0.95])
+        passes += above(drawn, -0.05).max() >= math.log(20)
+        fails += below(drawn, -0.05).max() >= math.log(20)
+    assert passes / 2000 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+    assert fails / 2000 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
 
 
-def test_a_fault_that_never_fired_counts_as_it_hurts_most() -> None:
-    base = table([1, 1, 0], [2, 1, 0], [2, 1, 0])
-    other = table([1, 1, 1], [2, 2, 1], [2, 2, 2])
-    found = differences(base, other)
-    assert found.low.tolist() == [0.0, 0.0, 0.5]
-    assert found.high.tolist() == [0.0, 0.5, 0.5]
-
-
-def test_other_tasks_are_refused() -> None:
-    with pytest.raises(TableError, match="list different tasks"):
-        differences(table([1], [1], [1]), table([1, 1], [1, 1], [1, 1]))
+@pytest.mark.parametrize(
+    ("families", "count"), [((225, 225), 15), ((10, 10), 1), ((450, 450), 30), ((7, 11), 1), ((60, 30), 3)]
+)
+def test_waves_keep_the_mix_of_families(families: tuple[int, ...], count: int) -> None:
+    assert waves_of(families) == count
+    assert all(one % count == 0 for one in families)

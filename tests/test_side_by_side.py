@@ -21,6 +21,8 @@ from tests.registering import GRID as REGISTERED
 from tests.registering import command, make_checkout, register
 from tests.sweep_process import Sweep, holds
 
+pytestmark = pytest.mark.slow
+
 BIG = ("model=scripted", "suite.families={base:30,shipping:0}", "quant=q8_0,q4_k_m", "prompt=P0,P4")
 SHARED = (*BIG, "fault=et", "report.transcripts=0", "tracking.stale_after=5")
 

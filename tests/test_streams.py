@@ -184,6 +184,7 @@ def test_a_walk_that_broke_off_anywhere_ends_in_the_same_bytes(
     ]
 
 
+@pytest.mark.slow
 def test_a_killed_process_resumes_to_the_same_bytes(whole: Walked, tmp_path: Path) -> None:
     command = [sys.executable, "-P", str(ROOT / "tests" / "walks.py"), str(tmp_path), "ref_llama", "4"]
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])

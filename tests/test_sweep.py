@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -100,22 +101,26 @@ def test_three_faults_share_one_clean_pass(whole: tuple[Path, str]) -> None:
     assert all(cell.metrics["work.segment_ratio"] == 1.0 for cell in cells)
 
 
+@pytest.mark.slow
 def test_killed_sweeps_end_in_the_same_bytes(whole: tuple[Path, str], tmp_path: Path) -> None:
-    """SIGKILL at random moments of the sweep, then the same command until it is done."""
+    """SIGKILL while episodes are played, then the same command until it is done."""
     expected = logs(whole[0])
     moments = random.Random(7)
-    for _ in range(4):
+    for _ in range(3):
+        before = _journaled(tmp_path)
         process = subprocess.Popen(
             command(tmp_path, *SCRIPTED), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
-        time.sleep(moments.uniform(2.0, 7.0))
+        _until_it_plays(process, tmp_path, before)
+        time.sleep(moments.uniform(0.0, 0.05))
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL, "it had ended before the kill"
     done = run(tmp_path, *SCRIPTED)
     assert done.returncode == 0, done.stderr
     assert logs(tmp_path) == expected
 
 
+@pytest.mark.slow
 def test_a_termination_leaves_killed_runs_that_resume(tmp_path: Path) -> None:
     big = ("model=scripted", "suite.families={base:400}", "fault=et")
     process = subprocess.Popen(
@@ -135,11 +140,25 @@ def test_a_termination_leaves_killed_runs_that_resume(tmp_path: Path) -> None:
     assert "resumes after" in done.stderr
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def _until_it_plays(process: subprocess.Popen[bytes], folder: Path, before: set[tuple[str, int]]) -> None:
+    _wait_for(lambda: _journaled(folder) - before or process.poll() is not None, every=0.002)
+
+
+def _journaled(folder: Path) -> set[tuple[str, int]]:
+    """(cell, bytes) of the journals that hold something."""
+    found: set[tuple[str, int]] = set()
+    for path in (folder / "mlruns" / "journal").glob("*/journal.jsonl"):
+        with suppress(FileNotFoundError):
+            # A finished cell's journal goes.
+            found.add((path.parent.name, path.stat().st_size))
+    return {one for one in found if one[1]}
+
+
+def _wait_for(condition: Callable[[], object], seconds: float = 60.0, every: float = 0.05) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 # --- the real engine, with a tiny random model -----------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import gzip
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -71,6 +73,7 @@ def test_what_stands_in_mlflow(store: Store) -> None:
         "calls.parquet",
         "scores/tolerant@1.parquet",
         "scores/strict@1.parquet",
+        "scores/loops@1.parquet",
         "prompt.md",
         "suite.json",
         "manifest.json",
@@ -205,3 +208,30 @@ def test_traces_are_written_counted_and_not_doubled(store: Store, which: Traces,
     trace = next(t for t in found if t.info.tags["qfr.episode"] == "shipping-01 et site 2")
     spans = {(span.name, str(span.span_type)) for span in trace.data.spans}
     assert {("turn 0", "LLM"), ("get_order", "TOOL"), ("shipping-01 et site 2", "AGENT")} <= spans
+
+
+def test_what_a_person_filters_by_is_a_param_and_bookkeeping_a_tag(store: Store) -> None:
+    config = json.dumps(
+        {"engine": {"kind": "scripted"}, "sweep": "s-1", "walk": ["et"], "tracking": {"root": "x"}}
+    )
+    handle = start_cell(
+        store,
+        dataclasses.replace(FAULT, config=config),
+        open_sweep(store, "s-1", name="demo", tags={}, planned=[]),
+    )
+    run = store.client.get_run(handle.run_id)
+    assert run.data.params["engine"] == run.data.params["config.engine.kind"] == "scripted"
+    assert not [
+        name
+        for name in run.data.params
+        if name.startswith(("config.sweep", "config.walk", "config.tracking"))
+    ]
+    tags = run.data.tags
+    assert (tags["qfr.config.sweep"], tags["qfr.config.walk"], tags["qfr.config.tracking.root"]) == (
+        "s-1",
+        '["et"]',
+        "x",
+    )
+    assert (tags["mlflow.user"], tags["mlflow.source.type"]) == (getpass.getuser(), "LOCAL")
+    assert "**llama** at **Q8_0**" in tags["mlflow.note.content"]
+    assert f"/runs/{tags['mlflow.parentRunId']})" in tags["mlflow.note.content"]

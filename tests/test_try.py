@@ -1,182 +1,175 @@
-"""`qfr try`: which files are arms of one model, the order of the test, and a folder tried to its end."""
+"""`qfr try`: files grouped and told apart, a fixed sequence from large to small, the answer, going on."""
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_models import TinyModel, write_model
 
-from qfr.analysis.decisions.sequential import Look
-from qfr.analysis.decisions.verdict import Outcome, Rule
-from qfr.analysis.targets import CellKey, TaskTable
+from qfr.analysis.decisions.sequential import Sequential
+from qfr.analysis.decisions.verdict import Outcome
 from qfr.cli import main
-from qfr.config import QuantConfig
-from qfr.engine.files.gguf import inspect
-from qfr.engine.files.quantize import derive
-from qfr.errors import MachineryError, ModelFileError
-from qfr.sequential.files import Arm, Family, listed, sort_files
-from qfr.sequential.sequence import run_sequence
-from qfr.sequential.waves import Wave, waves_of
+from qfr.errors import MachineryError, UserError
+from qfr.play import job
+from qfr.stats.lattice import FloatArray
+from qfr.tryout import answer as words
+from qfr.tryout.files import Family, families, files_in
+from qfr.tryout.sequence import Answer, run
+from qfr.tryout.waves import Wave, Waves
 
-MODELS = Path(__file__).parents[1] / "qfr" / "reference" / "models"
-LLAMA, QWEN = MODELS / "ref_llama-F16.gguf", MODELS / "ref_qwen-F16.gguf"
-
-
-@pytest.fixture(scope="module")
-def q8_0(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A reference agent at Q8_0."""
-    folder = tmp_path_factory.mktemp("derived")
-    return derive(LLAMA, QuantConfig("Q8_0", None), folder, allow_requantize=False).path
+AGENT = Path(__file__).parent.parent / "qfr" / "reference" / "models" / "ref_llama-F16.gguf"
+Q8_0 = 7
 
 
-def test_files_are_grouped_by_model_and_what_cannot_run_is_named(tmp_path: Path, q8_0: Path) -> None:
-    shutil.copy(LLAMA, tmp_path / "one-F16.gguf")
-    shutil.copy(QWEN, tmp_path / "other.gguf")
-    (tmp_path / "deep").mkdir()
-    shutil.copy(q8_0, tmp_path / "deep" / "quite-another-name.gguf")
-    shutil.copy(q8_0, tmp_path / "deep" / "same-bytes.gguf")
-    (tmp_path / "cut.gguf").write_bytes(q8_0.read_bytes()[:100_000])
-    (tmp_path / "empty.gguf").touch()
-    found = sort_files(listed([str(tmp_path)]), tmp_path / "cache", lambda line: None)
-    assert {one.name: [arm.label for arm in one.arms] for one in found.families} == {
-        "ref_llama": ["F16", "Q8_0"],
-        "ref_qwen": ["F16"],
-    }
-    reasons = {one.path.name: one.reason for one in found.refused}
-    assert set(reasons) == {"cut.gguf", "empty.gguf", "same-bytes.gguf"}
-    assert "truncated" in reasons["cut.gguf"]
-    assert reasons["same-bytes.gguf"] == "holds the same bytes as quite-another-name.gguf"
+def tiny(folder: Path, name: str, *, file_type: int = Q8_0, **extra: str) -> Path:
+    return write_model(folder / name, TinyModel(file_type=file_type, extra=extra))
 
 
-def test_two_files_of_one_preset_are_named_by_what_differs(tmp_path: Path, q8_0: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.gguf").write_bytes(q8_0.read_bytes())
-    with (tmp_path / "b.gguf").open("r+b") as stream:
-        stream.seek(-4, 2)
-        stream.write(b"\1\2\3\4")
-    found = sort_files(listed([str(tmp_path)]), tmp_path / "cache", lambda line: None)
-    assert [arm.label for arm in found.families[0].arms] == ["Q8_0 (a.gguf)", "Q8_0 (b.gguf)"]
+def test_files_of_one_model_are_grouped_whoever_named_them(tmp_path: Path) -> None:
+    shutil.copy(AGENT, tmp_path / "agent-F16.gguf")
+    shutil.copy(AGENT, tmp_path / "ref_llama-F16.gguf")
+    tiny(tmp_path, "other-Q8_0.gguf", **{"general.name": "Other"})
+    (tmp_path / "damaged.gguf").write_bytes(AGENT.read_bytes()[:100_000])
+    (tmp_path / "notes.txt").write_text("no model")
+    made, refused = families(files_in([str(tmp_path)]))
+    assert sorted((one.name, len(one.arms)) for one in made) == [("agent", 2), ("other", 1)]
+    assert [one.path.name for one in refused] == ["damaged.gguf"]
+    assert "truncated" in refused[0].why
 
 
-def test_places_that_hold_nothing_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="no GGUF file"):
-        listed([str(tmp_path)])
-    with pytest.raises(ModelFileError, match="no such file"):
-        listed([str(tmp_path / "x.gguf")])
+def test_files_of_one_preset_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    tiny(tmp_path, "m-Q8_0.gguf")
+    tiny(tmp_path, "m-UD-Q8_0.gguf", **{"quantize.imatrix.file": "calibration.dat"})
+    (family,) = families(files_in([str(tmp_path)]))[0]
+    assert {one.label for one in family.arms} == {"Q8_0 (static)", "Q8_0 (imatrix)"}
+    tiny(tmp_path, "m-UD-Q8_0.gguf", **{"general.quantized_by": "A"})
+    tiny(tmp_path, "m-Q8_0.gguf", **{"general.quantized_by": "B"})
+    (family,) = families(files_in([str(tmp_path)]))[0]
+    assert {one.label for one in family.arms} == {"Q8_0 (A)", "Q8_0 (B)"}
 
 
-@pytest.mark.parametrize(
-    ("families", "waves"),
-    [
-        ({"base": 450, "shipping": 450}, 30),
-        ({"base": 10, "shipping": 10}, 1),
-        ({"pay": 20, "split": 20, "refund": 20}, 2),
-        ({"base": 225, "shipping": 225}, 15),
-        ({"a": 101, "b": 103}, 1),
-    ],
-)
-def test_every_wave_holds_the_families_in_the_suites_proportions(
-    families: Mapping[str, int], waves: int
-) -> None:
-    assert waves_of(families) == waves
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no \.gguf file"):
+        files_in([str(tmp_path)])
+    with pytest.raises(UserError, match="is not there"):
+        files_in([str(tmp_path / "nothing.gguf")])
 
 
-class Played:
-    """Waves of thirty tasks; per arm the share of tasks whose fault it recovers from."""
+class Known(Waves):
+    """Waves whose rates are known beforehand."""
 
-    def __init__(self, rates: Mapping[str, float], broken: str = "") -> None:
-        self.waves, self._rates, self._broken = 30, rates, broken
-        self.asked: list[tuple[str, int]] = []
+    def __init__(self, rates: Callable[[int], FloatArray], fails_at: int = 0) -> None:
+        self._rates, self._fails_at = rates, fails_at
+        self._played = {}
+        self.asked: list[int] = []
 
-    def wave(self, arm: Arm, number: int) -> Wave:
-        """A wave that the test knows beforehand."""
-        self.asked.append((arm.label, number))
-        if arm.label == self._broken:
-            raise MachineryError("it cannot be loaded")
-        good = np.random.default_rng(number).random(30) < self._rates[arm.label]
-        ones = np.ones(30, dtype=np.int64)
-        table = TaskTable(
-            key=CellKey("m", arm.preset, "P0", "et", "tolerant", "s", "certified", 0),
-            policy="tolerant",
-            tasks=tuple(f"t{number}-{at}" for at in range(30)),
-            families=("",) * 30,
-            certified=ones.astype(np.bool_),
-            successes=good.astype(np.int64),
-            delivered=ones,
-            scheduled=ones,
-        )
-        return Wave(table, 10.0, 10**9, 6.0)
+    def wave(self, number: int) -> Wave:
+        self.asked.append(number)
+        if number == self._fails_at:
+            raise MachineryError("it broke")
+        self._played[number] = Wave(self._rates(number), 30, 1.0, 10.0, 1)
+        return self._played[number]
 
 
-def family(*labels: str) -> Family:
-    """Files of falling size."""
-    facts = inspect(LLAMA)
-    sizes = range(len(labels), 0, -1)
-    arms = [Arm(name, Path(f"/m/{name}.gguf"), name, size * 10**9, name, facts)
-            for name, size in zip(labels, sizes, strict=True)]  # fmt: skip
-    return Family("m", tuple(arms))
+@pytest.fixture
+def four(tmp_path: Path) -> Family:
+    for name, size in (("F16", 64), ("Q8_0", 48), ("Q4_K_M", 32), ("Q2_K", 16)):
+        numbers = {"F16": 1, "Q8_0": 7, "Q4_K_M": 15, "Q2_K": 10}
+        path = tiny(tmp_path, f"m-{name}.gguf", file_type=numbers[name])
+        with path.open("ab") as file:
+            file.write(b"\0" * size * 1000)
+    (family,) = families(files_in([str(tmp_path)]))[0]
+    assert [one.preset for one in family.arms] == ["F16", "Q8_0", "Q4_K_M", "Q2_K"]
+    return family
 
 
-def quiet(arm: Arm, one: Look, number: int) -> None:
-    """Says nothing of a look."""
+def played(
+    family: Family, losses: dict[str, float], *, limit: float | None = None
+) -> tuple[Answer, list[str]]:
+    order: list[str] = []
+
+    def waves(arm: object) -> Waves:
+        preset = arm.preset  # type: ignore[attr-defined]
+        order.append(preset)
+        return Known(lambda _n: np.where(np.arange(30) < 30 * losses.get(preset, 0.0), 0.0, 1.0))
+
+    return run(
+        family, waves, 10, Sequential(0.05), limit, look=lambda _one: None, time_is_up=lambda: False
+    ), order
 
 
-RATES = {"F16": 0.95, "Q8_0": 0.95, "Q6_K": 0.95, "Q4_K_M": 0.5, "Q2_K": 0.95}
+def test_the_sequence_stops_at_the_first_that_is_not_shown(four: Family) -> None:
+    found, order = played(four, {"Q4_K_M": 0.5})
+    assert order == ["F16", "Q8_0", "Q4_K_M"]
+    assert found.named is not None
+    assert found.named.preset == "Q8_0"
+    assert [one.outcome for one in found.tried] == [Outcome.NOT_WORSE, Outcome.WORSE]
+    assert played(four, {})[0].named == four.arms[-1]
+    assert played(four, {"Q8_0": 0.5})[0].named == four.arms[0]
 
 
-def test_the_sequence_names_the_last_file_before_one_that_is_worse() -> None:
-    played = Played(RATES)
-    answer = run_sequence(family(*RATES), played, Rule(margin=0.05), 1e12, 1.0, quiet)
-    assert answer.chosen is not None
-    assert answer.chosen.label == "Q6_K"
-    assert [(one.arm.label, one.outcome) for one in answer.tried] == [
-        ("Q8_0", Outcome.NOT_WORSE), ("Q6_K", Outcome.NOT_WORSE), ("Q4_K_M", Outcome.WORSE),
-    ]  # fmt: skip
-    assert [arm.label for arm in answer.skipped] == ["Q2_K"]
-    assert len(played.asked) == len(set(played.asked))
+def test_only_what_fits_is_tried_and_named(four: Family) -> None:
+    limit = four.arms[2].gigabytes
+    _, order = played(four, {}, limit=limit)
+    assert order == ["F16", "Q4_K_M", "Q2_K"]
+    assert played(four, {"Q4_K_M": 0.5}, limit=limit)[0].named is None
 
 
-def test_a_file_that_cannot_be_played_is_passed_over_and_said() -> None:
-    rates = dict.fromkeys(("F16", "Q8_0", "Q6_K"), 0.95)
-    answer = run_sequence(family(*rates), Played(rates, "Q8_0"), Rule(margin=0.05), 1e12, 1.0, quiet)
-    assert answer.chosen is not None
-    assert answer.chosen.label == "Q6_K"
-    assert answer.tried[0].problem == "it cannot be loaded"
+def test_no_time_and_a_broken_engine_are_no_answer(four: Family) -> None:
+    found = run(
+        four, lambda _arm: Known(lambda _n: np.ones(30)), 10, Sequential(0.05), None,
+        look=lambda _one: None, time_is_up=lambda: True,
+    )  # fmt: skip
+    assert (found.named, found.stopped) == (None, "the time is up")
+    broken = run(
+        four, lambda _arm: Known(lambda _n: np.ones(30), fails_at=2), 10, Sequential(0.05), None,
+        look=lambda _one: None, time_is_up=lambda: False,
+    )  # fmt: skip
+    assert broken.named is None
+    assert "it broke" in broken.stopped
 
 
-def test_without_time_nothing_is_named_but_a_reference_that_fits() -> None:
-    names = family("F16", "Q8_0")
-    assert run_sequence(names, Played(RATES), Rule(margin=0.05), 1e12, 0.0, quiet).chosen == names.reference
-    late = run_sequence(names, Played(RATES), Rule(margin=0.05), 1.5e9, 0.0, quiet)
-    assert late.chosen is None
-    assert late.stopped == "Q8_0: the time is up"
+def test_the_answer_names_the_file_first_and_how_to_serve_it(four: Family) -> None:
+    found, _ = played(four, {"Q2_K": 1.0})
+    lines = words.lines(found, {}, 300)
+    assert lines[0] == f"m: {four.arms[2].path}"
+    assert any("worse by more than 5 points" in line for line in lines)
+    assert lines[-1].strip().startswith("llama-server -m ")
+    told = json.loads(words.record([found], {"margin": 5.0}))
+    assert told["answers"][0]["named"] == str(four.arms[2].path)
+    assert told["answers"][0]["tried"][0]["looks"][-1]["outcome"] == "not worse"
 
 
-def _answer(text: str) -> list[str]:
-    """All lines but the one of the free disk."""
-    return [line for line in text.splitlines() if "disk:" not in line]
-
-
-def test_a_folder_is_tried_to_one_named_file_and_a_repetition_plays_nothing(
-    tmp_path: Path, q8_0: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_folder_to_one_named_file_and_the_same_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "files"
-    folder.mkdir()
-    shutil.copy(LLAMA, folder / "x-F16.gguf")
-    shutil.copy(q8_0, folder / "x-Q8_0.gguf")
-    (folder / "broken.gguf").write_bytes(b"GGUF")
-    command = ["try", str(folder), "--suite", "orders20_ref", "--margin", "30"]
-    assert main(command) == 0
-    first = capsys.readouterr()
-    assert "left out: broken.gguf: is truncated" in first.out
-    assert f"→ {folder / 'x-Q8_0.gguf'}" in first.out
-    assert "llama-server -m " in first.out
-    assert list(tmp_path.glob("mlruns/try/s-try-*/looks.svg"))
-    assert main(command) == 0
-    again = capsys.readouterr()
-    assert "certified" not in again.err
-    assert _answer(again.out) == _answer(first.out)
+    (tmp_path / "files").mkdir()
+    shutil.copy(AGENT, "files/agent-F16.gguf")
+    assert main(["quantize", "files/agent-F16.gguf", "Q2_K", "--out", "files"]) == 0
+    try:
+        code = main(["try", "files", "--tasks", "20", "--margin", "20"])
+        first = capfd.readouterr()
+        assert code == 0, first.err
+        assert "agent: files/agent-F16.gguf" in first.out
+        assert "against F16: −" in first.out
+        assert "worse by more than 20 points" in first.out
+        assert "llama-server -m files/agent-F16.gguf" in first.out
+        (looks,) = Path("mlruns/tries").glob("*/looks.json")
+        before = looks.read_bytes()
+        assert (looks.parent / "looks.svg").read_text().startswith("<svg")
+        assert main(["try", "files", "--tasks", "20", "--margin", "20"]) == 0
+        assert looks.read_bytes() == before
+        # Nothing is played twice.
+        assert "tokens evaluated" not in capfd.readouterr().err
+        assert main(["try", "files", "--plan"]) == 0
+        assert "up to 450 tasks a file in 15 waves" in capfd.readouterr().out
+        assert main(["try", "files", "--tasks", "7"]) == 2
+        assert "cannot be shared evenly" in capfd.readouterr().err
+    finally:
+        job._SHELF.clear()

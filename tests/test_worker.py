@@ -77,6 +77,7 @@ def test_errors_of_the_engine_cross_the_process_border(model: ModelFile, worker:
         WorkerEngine(model, engine_config(), 4096)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV])
 def test_a_killed_worker_is_told_and_the_next_one_works(model: ModelFile, sign: signal.Signals) -> None:
     engine = WorkerEngine(model, engine_config(), 512)
@@ -188,6 +189,7 @@ print(engine.begin("s", "t", 5).logits_sha256, engine.pid, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "code"),
     [("engine.close()", 0), ("os.kill(os.getpid(), signal.SIGKILL)", -9), ("os._exit(3)", 3)],

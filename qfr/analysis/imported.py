@@ -26,7 +26,7 @@ from qfr.analysis.levels import NOT_STATED, Axis
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, Target
-from qfr.analysis.trials import FOREIGN, listed_differences, table_of_run
+from qfr.analysis.trials import FOREIGN, common_budget, listed_differences, table_of_run
 from qfr.errors import LogError
 from qfr.foreign import ForeignRun, Requestor
 from qfr.records import Channel, FaultKind, Policy
@@ -70,7 +70,9 @@ class Comparison:
     novelty: tuple[Novelty, ...]
     # All channels, then invented tool names alone.
     gaps: tuple[Gap, ...]
-    # Both sides together, then the agent alone.
+    # Both sides together, then the agent alone; empty where a log cannot show failing calls.
+    blind: str
+    # Why there are no failing calls to compare; empty where there are.
     lengths: tuple[LengthChange, ...]
     # Calls of the agent per simulation, over the simulations (task, trial) that both logs score.
     recovery: tuple[Recovery, Recovery]
@@ -150,20 +152,19 @@ class _Read:
         errors = np.array([found.errors(requestor) for found in self.side.run.episodes], dtype=np.int64)
         return self.episodes.assign(errors=errors)
 
-    @property
-    def budget(self) -> int:
-        """Largest budget that the log can be recounted under."""
-        stated = self.side.run.info.max_errors
-        return max(found.errors() for found in self.side.run.episodes) if stated is None else stated
-
 
 def _compared(first: _Read, second: _Read, contrast: Contrast, options: Options) -> Comparison:
     def rng(name: str) -> np.random.Generator:
         return stream(options.seed, ["imported", name, first.side.label, second.side.label])
 
-    budget = min(first.budget, second.budget)
+    runs = (first.side.run, second.side.run)
+    budget = common_budget(
+        (run.info.max_errors for run in runs),
+        (max(found.errors() for found in run.episodes) for run in runs),
+    )
     gaps = []
-    for whose, requestor in (("both sides", None), ("agent alone", Requestor.agent)):
+    blind = next((f"{run.info.source}: {run.blind}" for run in runs if run.blind), "")
+    for whose, requestor in () if blind else (("both sides", None), ("agent alone", Requestor.agent)):
         tables = [
             budget_table(
                 read.side.label, read.counting(requestor), None, policy=Policy.tolerant, budget=budget
@@ -185,6 +186,7 @@ def _compared(first: _Read, second: _Read, contrast: Contrast, options: Options)
             for channel in (None, Channel.tool_name)
         ),
         gaps=tuple(gaps),
+        blind=blind,
         lengths=length_changes(first.episodes, second.episodes, rng=rng("length")),
         recovery=(
             recovery(first.log, rng=rng("recovery first"), windows=WINDOWS)[0],

@@ -50,7 +50,7 @@ def order_key(axis: str, level: str, given: tuple[str, ...] = ()) -> OrderKey:
 
     Presets and numbers sort from high to low, so that a contrast reads "higher minus lower precision" (Hu
     2026, section 4). Prompts sort naturally, P0 first (appendix C prints P0 minus P1); faults and executors
-    in the order of their definition; models by name.
+    in the order of their definition; models by name; a switch that is on comes before one that is off.
 
     Parameters
     ----------
@@ -85,7 +85,8 @@ def order_key(axis: str, level: str, given: tuple[str, ...] = ()) -> OrderKey:
     kinds: type[StrEnum] | None = {"fault": FaultKind, "executor": ExecutorKind}.get(axis)
     if axis in ("engine.type_k", "engine.type_v"):
         return -(bits(level) or 0.0), _natural(level)
-    names = [str(kind) for kind in kinds] if kinds else []
+    # A switch reads "with minus without".
+    names = [str(kind) for kind in kinds] if kinds else ["true", "false"]
     return float(names.index(level)) if level in names else float(len(names)), _natural(level)
 
 

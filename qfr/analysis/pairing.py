@@ -16,7 +16,7 @@ from typing import Protocol
 from qfr import scope
 from qfr.analysis.levels import OrderKey, order_key
 from qfr.analysis.targets import CellKey, TaskTable
-from qfr.analysis.trials import aligned
+from qfr.analysis.trials import FOREIGN, aligned
 from qfr.errors import TableError
 from qfr.scope import NAMES, Scope
 
@@ -202,7 +202,9 @@ def variant_names(tables: Sequence[Keyed], axis: str) -> tuple[str, ...]:
 
 
 def _model(table: Keyed, axis: str) -> str:
-    return "" if axis == "model" else table.key.model
+    """Whose levels are told apart. The files of imported logs are of one suite each."""
+    model = "" if axis == "model" else table.key.model
+    return f"{model} {table.key.suite}" if table.key.executor == FOREIGN else model
 
 
 def owned(table: Keyed, axis: str) -> Scope:

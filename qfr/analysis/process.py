@@ -38,6 +38,8 @@ class Answers:
     requeried: int
     # IT: the displaced lookup was asked again.
     right_answers: int
+    without_recovery: int
+    # Successes after a fault that was met by no valid repetition: a right guess, or another way.
     counted: tuple[Count, ...]
     # What the kind of fault is counted by (`Fault.columns`): sums over the episodes.
 
@@ -115,8 +117,13 @@ def _answers(frame: pd.DataFrame, policy: Policy, kind: FaultKind) -> Answers:
         invented=int(column("invented").sum()),
         requeried=int(column("requeried").sum()),
         right_answers=int(column("right_answer").sum()),
+        without_recovery=_without_recovery(frame, success & ~column("reported_after")),
         counted=tuple(Count(name, _sum(frame, policy, name)) for name in FAULTS[kind].columns),
     )
+
+
+def _without_recovery(frame: pd.DataFrame, success: pd.Series[bool]) -> int:
+    return int((success & frame["fired"].notna() & frame["recovered"].isna()).sum())
 
 
 def _sum(frame: pd.DataFrame, policy: Policy, field: str) -> int:

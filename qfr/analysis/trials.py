@@ -16,6 +16,7 @@ Both scoring policies say the same: success is the log's own reward.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -53,6 +54,16 @@ class Planned:
     # Task of every simulation that is in no rate.
     max_errors: int | None
     # The log's error budget (both sides together, cumulative); None without one.
+    blind: str
+    # Why calls and errors cannot be seen in the log; empty where they can.
+    sees_format: bool
+    # Malformed calls are in the log.
+    warnings: tuple[str, ...]
+    # What a reader of the results must know.
+    trials: int
+    # Planned per task.
+    reasons: tuple[tuple[str, int], ...]
+    # Why simulations are in no rate, and how many for each reason.
 
 
 def describe(run: ForeignRun) -> str:
@@ -62,6 +73,8 @@ def describe(run: ForeignRun) -> str:
     about |= {
         "user_tools": sorted(map(readable, info.user_tools)),
         "warnings": list(map(readable, run.warnings)),
+        "blind": run.blind,
+        "sees_format": info.text_agent or run.left_in_text > 0,
         "tasks": list(map(readable, run.tasks)),
         "excluded": [
             [readable(gone.task), gone.trial, readable(gone.reason), readable(gone.simulation)]
@@ -84,7 +97,18 @@ def planned(facts: CellFacts) -> Planned:
         tasks = tuple(str(task) for task in about["tasks"])
         excluded = tuple(str(gone[0]) for gone in about["excluded"])
         budget = about["max_errors"]
-        found = Planned(tasks, excluded, None if budget is None else int(budget))
+        reasons = Counter(str(gone[2]) for gone in about["excluded"])
+        found = Planned(
+            tasks=tasks,
+            excluded=excluded,
+            max_errors=None if budget is None else int(budget),
+            # A log that an earlier version imported does not say these.
+            blind=str(about.get("blind", "")),
+            sees_format=bool(about.get("sees_format", False)),
+            warnings=tuple(map(str, about.get("warnings", ()))),
+            trials=int(about.get("trials", 0)),
+            reasons=tuple(sorted(reasons.items(), key=lambda one: (-one[1], one[0]))),
+        )
     except (ValueError, TypeError, LookupError) as error:
         raise LogError(
             f"the run does not say what its log planned ({type(error).__name__})",
@@ -94,6 +118,23 @@ def planned(facts: CellFacts) -> Planned:
     if set(found.excluded) - set(tasks) or len(set(tasks)) < len(tasks):
         raise LogError("its planned tasks and its excluded simulations do not agree", where=facts.name)
     return found
+
+
+def common_budget(stated: Iterable[int | None], counted: Iterable[int]) -> int:
+    """Return the largest error budget that all of some logs can be recounted under.
+
+    A log says nothing of a budget above its own. Where none has one it is the most failed calls of any
+    simulation: above that every curve is flat.
+
+    Parameters
+    ----------
+    stated : iterable of int or None
+        Budget of each log.
+    counted : iterable of int
+        Most failed calls of a simulation of each log, as its budget counts them.
+    """
+    own = [budget for budget in stated if budget is not None]
+    return min(own) if own else max(counted, default=0)
 
 
 def trial_table(

@@ -15,8 +15,8 @@ import qfr
 from qfr.analysis.family import Selector, selector
 from qfr.analysis.named_groups import NamedGroup, parse_groups
 from qfr.analysis.published import Published, published
-from qfr.canonical import canonical
 from qfr.closing.registrations import registrations_of
+from qfr.closing.unchanged import SETTINGS_TAG, report_folder
 from qfr.config import CellConfig
 from qfr.errors import TrackingError
 from qfr.grid.show import console
@@ -27,7 +27,7 @@ from qfr.report.export import ReportFiles, write_report
 from qfr.report.gather import gather
 from qfr.report.images import write_images
 from qfr.report.page import page_of
-from qfr.report.tables import metrics
+from qfr.report.tables import artifacts, metrics
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Method
 from qfr.tracking.environment import redact
@@ -72,6 +72,8 @@ class ReportRequest:
     across_builds: bool = False
     # Also contrast cells of different llama.cpp builds.
 
+    stuck_after: int = 3
+    # One call with one answer so often in a row is stuck.
     own: bool = True
     # As the sweep's own settings say: then it is the sweep's report, and stands on its MLflow run.
 
@@ -91,6 +93,7 @@ class ReportRequest:
             ("--seed", str(report.seed), "20260101"),
             ("--margin", f"{report.margin:g}", "5"),
             ("--transcripts", str(report.transcripts), "8000"),
+            ("--stuck-after", str(cell.scorer.stuck_after), "3"),
             ("--groups", report.groups, ""),
             ("--against", report.against, None),
         ):
@@ -107,37 +110,15 @@ class ReportRequest:
             method=Method(report.method),
             resamples=report.resamples,
             seed=report.seed,
-            out=Path(report.out) if report.out else Path(tracking.root) / "reports" / sweep,
+            out=report_folder(cell, sweep),
             command=redact(shlex.join(words)),
             margin=report.margin,
             transcripts=report.transcripts,
             family=tuple(selector(given) for given in report.family),
             groups=parse_groups(report.groups),
             against=published(report.against) if report.against else None,
+            stuck_after=cell.scorer.stuck_after,
         )
-
-
-#: Where a sweep's run keeps the settings of its report.
-SETTINGS_TAG = "qfr.report"
-
-
-def report_settings(cell: CellConfig) -> str:
-    """The settings of a sweep's report as canonical JSON, to be kept with the sweep."""
-    report = cell.report
-    return canonical(
-        {
-            "policy": str(cell.scorer.policy),
-            "vary": report.vary,
-            "method": report.method,
-            "resamples": report.resamples,
-            "seed": report.seed,
-            "margin": float(report.margin),
-            "transcripts": report.transcripts,
-            "family": [dict(one) for one in report.family],
-            "groups": report.groups,
-            "against": report.against,
-        }
-    )
 
 
 def kept_settings(store: Store, sweep: str) -> dict[str, object]:
@@ -193,6 +174,7 @@ def make_report(store: Store, request: ReportRequest) -> tuple[Report, Reading]:
         groups=request.groups,
         against=request.against,
         across_builds=request.across_builds,
+        stuck_after=request.stuck_after,
         ep_min_calls=max(cell.ep_min_calls for cell in reading.cells) or 2,
     )
     material = replace(
@@ -217,6 +199,6 @@ def report_sweep(store: Store, request: ReportRequest, out: Console) -> ReportFi
         notes.print(f"{len(written)} images: {request.out / 'images'}", markup=False, soft_wrap=True)
     if request.sweep is not None and request.own and not store.read_only:
         run_id = find_sweep(store, request.sweep).info.run_id
-        log_report(store, run_id, files.by_name(), metrics(report))
+        log_report(store, run_id, files.by_name(), metrics(report), artifacts(report))
     notes.print(f"\nReport: {files.page.resolve()}", markup=False, soft_wrap=True)
     return files

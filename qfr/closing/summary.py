@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from qfr.closing.reporting import ReportRequest, report_sweep
+from qfr.closing.unchanged import KEY_TAG, report_key, standing_report
 from qfr.config import CellConfig, TrackingConfig
 from qfr.errors import QfrError, StoreAway
 from qfr.grid.design import design_of
@@ -83,9 +83,13 @@ def close_sweep(
     if lacking:
         _say_failures(out, Failures(lacking, said, held.status, lost), root, sweep)
         _say_sync(out, tracking, said.values())
-    if not _report(store, cells[0], sweep, out, any_used=bool(held.used)) and not some_shards(
-        [one.design_id for one in wanted]
-    ):
+    designs = [one.design_id for one in wanted]
+    unchanged = not lacking and not broken and all(one.status is Status.skipped for one in said.values())
+    before = standing_report(store, cells[0], designs, held.used.values()) if unchanged else None
+    if before is not None:
+        sweeps.link_report(store, run_id, before.run_id, before.sweep)
+        _say_line(out, f"Nothing changed since sweep {before.sweep}; its report stands: {before.page}")
+    elif not _report(store, cells[0], sweep, out, held, designs) and not some_shards(designs):
         lacking = list(wanted)
     try:
         patience.call("closing the sweep", lambda: sweeps.close_sweep(store, run_id, ok=not lacking))
@@ -93,23 +97,8 @@ def close_sweep(
         out.print(f"the sweep's run still says RUNNING: {error}", markup=False, soft_wrap=True)
         return 1
     if lacking != list(wanted):
-        _say_where(out, store)
+        _say_where(out, store, again=before is None)
     return 1 if lacking else 0
-
-
-def _report(store: Store, cell: CellConfig, sweep: str, out: Console, *, any_used: bool) -> bool:
-    """Print and write the sweep's report. Returns whether there is one."""
-    if not any_used:
-        out.print("no report: no cell of this sweep is finished", soft_wrap=True)
-        return False
-    try:
-        with SPENT.on(REPORT):
-            report_sweep(store, ReportRequest.of(cell, sweep), out)
-    except QfrError as error:
-        # The runs are safe; a report can be made again at any time.
-        out.print(f"no report: {error}", markup=False, soft_wrap=True)
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -122,6 +111,28 @@ class _Look:
     # design_id → the finished run that the sweep made or used.
     status: Mapping[str, str]
     # design_id → FINISHED, RUNNING, FAILED, KILLED: of any run of the design.
+
+
+def _report(
+    store: Store, cell: CellConfig, sweep: str, out: Console, held: _Look, planned: Sequence[str]
+) -> bool:
+    """Print and write the sweep's report. Returns whether there is one."""
+    if not held.used:
+        out.print("no report: no cell of this sweep is finished", soft_wrap=True)
+        return False
+    try:
+        with SPENT.on(REPORT):
+            # pandas, Plotly and the analysis are loaded for a report only.
+            from qfr.closing.reporting import ReportRequest, report_sweep
+
+            report_sweep(store, ReportRequest.of(cell, sweep), out)
+            sweeps.link_report(store, held.run_id, held.run_id, sweep)
+            sweeps.tag_sweep(store, held.run_id, {KEY_TAG: report_key(cell, planned, held.used.values())})
+    except QfrError as error:
+        # The runs are safe; a report can be made again at any time.
+        out.print(f"no report: {error}", markup=False, soft_wrap=True)
+        return False
+    return True
 
 
 def _look(
@@ -148,7 +159,11 @@ def _say_sync(out: Console, tracking: TrackingConfig, said: Iterable[CellOutcome
 
 
 def _err(line: str) -> None:
-    console(stderr=True).print(line, markup=False, soft_wrap=True)
+    _say_line(console(stderr=True), line)
+
+
+def _say_line(out: Console, line: str) -> None:
+    out.print(line, markup=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -224,8 +239,9 @@ def _cut(text: str) -> str:
     return text if len(lines) <= _MOST_LINES else "\n".join([*lines[:_MOST_LINES], "…"])
 
 
-def _say_where(out: Console, store: Store) -> None:
-    out.print("\nThe same command again skips finished cells and resumes the others.", soft_wrap=True)
+def _say_where(out: Console, store: Store, *, again: bool) -> None:
+    if again:
+        out.print("\nThe same command again skips finished cells and resumes the others.", soft_wrap=True)
     out.print(f"Open the MLflow UI:  {ui_command(store)}", markup=False, soft_wrap=True)
     if not store.is_http:
         out.print(f"and in it the runs:  {ui_page(store)}", markup=False, soft_wrap=True)

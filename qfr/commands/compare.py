@@ -19,6 +19,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -36,13 +37,14 @@ from qfr.analysis.decisions.files import (
     to_markdown,
     told_apart,
 )
-from qfr.analysis.decisions.verdict import Outcome, Rule, decide
+from qfr.analysis.decisions.verdict import Decision, Outcome, Rule, decide
 from qfr.analysis.pairing import together
 from qfr.commands.common import add_store
-from qfr.commands.sides import add_axes, add_decision, read, side
+from qfr.commands.sides import add_axes, add_decision, one_question, read, side
 from qfr.errors import ConfigError, UserError
 from qfr.grid.show import console
 from qfr.report.ranking import ONE_LOOK
+from qfr.scope import labels
 from qfr.tracking.reading.cells import LoggedCell
 from qfr.tracking.reading.reader import Reading
 
@@ -115,9 +117,15 @@ def _gate(arguments: argparse.Namespace) -> Gate:
     store, reading = read(arguments)
     baseline = side(store, reading, arguments.baseline, arguments)
     candidate = side(store, reading, arguments.candidate, arguments)
+    tables = [tables_of(one.cells, arguments.policy, arguments.target) for one in (baseline, candidate)]
+    for one, held, name in zip(
+        (baseline, candidate), tables, (arguments.baseline, arguments.candidate), strict=True
+    ):
+        if not one.named:
+            one_question(held, name, arguments)
     found = match(
-        tables_of(baseline.cells, arguments.policy, arguments.target),
-        tables_of(candidate.cells, arguments.policy, arguments.target),
+        tables[0],
+        tables[1],
         frozenset(arguments.allow or ()),
     )
     margin = arguments.margin / 100
@@ -125,14 +133,18 @@ def _gate(arguments: argparse.Namespace) -> Gate:
     # "worse"; a wrong "not worse" needs no sharing, because all of them must be shown.
     counts = Counter(together(pair.baseline, pair.candidate) for pair in found.pairs)
     rule = Rule(arguments.target, margin)
+    told_apart_by = labels([pair.candidate.scope for pair in found.pairs])
     decisions = tuple(
-        decide(
-            pair.baseline,
-            pair.candidate,
-            rule.shared(counts[together(pair.baseline, pair.candidate)]),
-            pair.remarks,
+        _labelled(
+            decide(
+                pair.baseline,
+                pair.candidate,
+                rule.shared(counts[together(pair.baseline, pair.candidate)]),
+                pair.remarks,
+            ),
+            label,
         )
-        for pair in found.pairs
+        for pair, label in zip(found.pairs, told_apart_by, strict=True)
     )
     apart = (
         *found.apart,
@@ -146,6 +158,17 @@ def _gate(arguments: argparse.Namespace) -> Gate:
         f"margin {arguments.margin:g} points, {arguments.policy} scoring"
     )
     return Gate(title, decisions, apart, _notes(reading, (*baseline.cells, *candidate.cells)))
+
+
+def _labelled(decision: Decision, label: str) -> Decision:
+    """The decision with what tells its cells from others of the same names."""
+    if not label:
+        return decision
+    return replace(
+        decision,
+        baseline=f"{decision.baseline} ({label})",
+        candidate=f"{decision.candidate} ({label})",
+    )
 
 
 def _notes(reading: Reading, cells: Iterable[LoggedCell]) -> tuple[str, ...]:

@@ -23,8 +23,10 @@ from qfr.archive.layout import REPORT
 from qfr.archive.restoring import restore
 from qfr.closing.reporting import ReportRequest, make_report
 from qfr.commands.common import existing_store
+from qfr.commands.neutral import export_neutral
 from qfr.config import ReportConfig
 from qfr.errors import ConfigError, TrackingError
+from qfr.foreign.jsonl import SUFFIXES
 from qfr.front.models import compose_cell
 from qfr.grid.show import console
 from qfr.records import Policy
@@ -49,7 +51,11 @@ What each field and column means: docs/data_dictionary.md of qfr {version}.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("sweep", help="id of the sweep (s-…)")
-    parser.add_argument("out", type=Path, help=f"file to write: NAME{SUFFIX}")
+    parser.add_argument("out", type=Path, help=f"file to write: NAME{SUFFIX}, or NAME{SUFFIXES[0]}")
+    parser.add_argument(
+        "--format", choices=["archive", "jsonl"], default="archive",
+        help="archive (left out): all of it, for another machine; jsonl: a line per episode, for other tools",
+    )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace OUT when it is there")
     group = parser.add_argument_group("store")
     group.add_argument("--uri", help="MLflow tracking URI; left out = SQLite under --root")
@@ -60,11 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the archive."""
     out: Path = arguments.out
-    if not out.name.endswith(SUFFIX):
-        raise ConfigError(f"{out.name!r} is no name of an archive", hint=f"end it in {SUFFIX}")
-    if out.exists() and not arguments.force:
-        raise ConfigError("the file is there already", where=str(out), hint="choose another, or --force")
+    neutral = arguments.format == "jsonl"
+    _check_out(out, SUFFIXES[0] if neutral else SUFFIX, arguments.force)
     store = existing_store(arguments)
+    if neutral:
+        return export_neutral(store, arguments.sweep, out)
     with tempfile.TemporaryDirectory(prefix="qfr-") as scratch:
         folder = Path(scratch, "archive")
         folder.mkdir()
@@ -80,6 +86,13 @@ def run(arguments: argparse.Namespace) -> int:
         digest = pack(folder, out, sweep=found.sweep, qfr_version=qfr.__version__)
     _say(found, out, digest)
     return 0
+
+
+def _check_out(out: Path, suffix: str, force: bool) -> None:
+    if not out.name.endswith(suffix):
+        raise ConfigError(f"{out.name!r} is no name of such a file", hint=f"end it in {suffix}")
+    if out.exists() and not force:
+        raise ConfigError("the file is there already", where=str(out), hint="choose another, or --force")
 
 
 def _request(found: Collected, out: Path) -> ReportRequest:
@@ -115,7 +128,9 @@ def _add_report(folder: Path, found: Collected, request: ReportRequest, scratch:
     # Not the time of the export: equal sweeps are equal files.
     ended = time.strftime("%Y-%m-%d %H:%M", time.gmtime(found.last_end / 1000))
     made = replace(report.options, made=f"qfr {qfr.__version__}, {ended}")
-    write_report(replace(report, options=made), request.out)
+    # The runs of the empty store are nobody's.
+    without = replace(report.material, runs={})
+    write_report(replace(report, options=made, material=without), request.out)
 
 
 def _say(found: Collected, out: Path, digest: str) -> None:

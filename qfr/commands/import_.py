@@ -4,8 +4,10 @@ Prints what every file holds: scored and excluded simulations, pass^k, error rat
 an error budget. --contrast sets all files against the first. `qfr report --experiment qfr-foreign` contrasts
 what was imported. A file is one run, found again by its digest: importing it twice adds nothing.
 
-A file NAME.tar.zst is a sweep that `qfr export` packed: it is checked member by member, and its runs go into
-the store as they were (--no-log: only the check).
+A file NAME.jsonl is of the neutral format, one line an episode, faults included (docs/import.md): own,
+matched and full-pipeline recovery are computed on it. A file NAME.tar.zst is a sweep that `qfr export`
+packed: it is checked member by member, and its runs go into the store as they were (--no-log: only the
+check).
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from qfr.analysis.imported import Comparison, Side, compare
 from qfr.analysis.levels import NOT_STATED, bits
 from qfr.archive.foreign_logs import EXPERIMENT, MOST_K, Log, Logged, cell_of, check_store, log_import
 from qfr.commands.archives import all_archives, import_archives
-from qfr.commands.common import add_bootstrap
+from qfr.commands.common import add_bootstrap, positive
+from qfr.commands.neutral import all_neutral, import_neutral
 from qfr.errors import ConfigError, LogError
-from qfr.foreign import Options, Release, read_foreign
+from qfr.foreign import Options, Release, read_logs
 from qfr.grid.show import console
 from qfr.report.imported import plain, print_log
 from qfr.report.imported_pairs import print_comparison
@@ -29,6 +32,7 @@ from qfr.tracking.store import Store, open_store
 
 _RELEASES = {"before": Release.before, "since": Release.since, "unknown": Release.unknown}
 _LONGEST_LABEL = 60
+_MOST_TASKS = 100_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         nargs="+",
-        help="results.json of tau2-bench (alone, or its folder), a tau-bench v1 list, or NAME.tar.zst",
+        help="results.json of tau2-bench (alone, or its folder), a tau-bench v1 list, NAME.jsonl of the "
+        "neutral format, or NAME.tar.zst",
     )
     group = parser.add_argument_group("what the files do not say (once for all, or once per file)")
     group.add_argument("--model", action="append", help="name of the agent's model (left out = the file's)")
@@ -51,8 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--user-tools", action="append", default=[], metavar="NAME,…",
         help="tools of the user simulator, for role confusion; added to the known ones",
     )  # fmt: skip
+    group.add_argument(
+        "--tasks", metavar="N|ID,…",
+        help="tasks that were planned, where the file states none: their ids, or N for 0 to N − 1",
+    )  # fmt: skip
+    group.add_argument("--trials", type=positive, help="planned trials per task, where the file states none")
     parser.add_argument(
-        "--contrast", action="store_true", help="contrast every file with the first, and their failing calls"
+        "--contrast",
+        action="store_true",
+        help="contrast every log with the first one of its suite, and their failing calls",
     )
     parser.add_argument("--no-log", action="store_true", help="read and print only; no store is touched")
     store = parser.add_argument_group("store")
@@ -71,12 +83,16 @@ def run(arguments: argparse.Namespace) -> int:
         return import_archives(
             paths, uri=arguments.uri, root=arguments.root, experiment=where, dry=arguments.no_log
         )
+    if all_neutral(paths):
+        return import_neutral(
+            paths,
+            uri=arguments.uri,
+            root=arguments.root,
+            experiment=where or EXPERIMENT,
+            dry=arguments.no_log,
+        )
     logs = _read(arguments)
-    compared: tuple[Comparison, ...] = ()
-    if arguments.contrast:
-        sides = [Side(label, log.run) for label, log in zip(_labels(logs), logs, strict=True)]
-        options = ContrastOptions(method=arguments.method, resamples=arguments.resamples, seed=arguments.seed)
-        compared = compare(sides, options)
+    compared = _compared(logs, arguments) if arguments.contrast else ()
     store = None
     if not arguments.no_log:
         store = open_store(arguments.uri, Path(arguments.root), where or EXPERIMENT)
@@ -93,24 +109,56 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _compared(logs: Sequence[Log], arguments: argparse.Namespace) -> tuple[Comparison, ...]:
+    """Every log against the first one of its program and domain: tasks of two suites are not the same."""
+    options = ContrastOptions(method=arguments.method, resamples=arguments.resamples, seed=arguments.seed)
+    suites: dict[tuple[str, str], list[Log]] = {}
+    for log in logs:
+        suites.setdefault((log.run.info.kind, log.run.info.domain), []).append(log)
+    if all(len(members) < 2 for members in suites.values()):
+        found = ", ".join(f"{kind} {domain or '(domain unknown)'}" for kind, domain in suites)
+        raise ConfigError(
+            f"--contrast needs two logs of one suite, found {found}", hint="the first is the reference: A − B"
+        )
+    compared: list[Comparison] = []
+    for members in suites.values():
+        if len(members) > 1:
+            sides = [Side(label, log.run) for label, log in zip(_labels(members), members, strict=True)]
+            compared += compare(sides, options)
+    return tuple(compared)
+
+
 def _read(arguments: argparse.Namespace) -> list[Log]:
     paths: list[str] = arguments.path
     models = _per_file("--model", arguments.model, len(paths))
     quants = [_checked("--quant", label) for label in _per_file("--quant", arguments.quant, len(paths))]
     tools = frozenset(name for given in arguments.user_tools for name in given.split(",") if name.strip())
     release = None if arguments.release is None else _RELEASES[arguments.release]
-    if arguments.contrast and len(paths) < 2:
-        raise ConfigError("--contrast needs two files", hint="the first is the reference: A − B")
     logs: list[Log] = []
+    planned = _tasks(arguments.tasks)
     for path, model, quant in zip(paths, models, quants, strict=True):
         name = None if model is None else _label("--model", model)
-        run = read_foreign(path, Options(model=name, user_tools=tools, release=release))
-        log = Log(run, cell_of(run, quant or NOT_STATED))
-        for other in logs:
-            if other.facts.cell_id == log.facts.cell_id:
+        told = Options(name, tools, release, planned, arguments.trials)
+        for run in read_logs(path, told):
+            log = Log(run, cell_of(run, quant or NOT_STATED))
+            if any(other.facts.cell_id == log.facts.cell_id for other in logs):
                 raise LogError("the same log is given twice", where=path, hint="name each file once")
-        logs.append(log)
+            logs.append(log)
     return logs
+
+
+def _tasks(given: str | None) -> tuple[str, ...]:
+    """Planned tasks: ids, or how many there are from 0 on."""
+    if given is None:
+        return ()
+    named = tuple(part.strip() for part in given.split(",") if part.strip())
+    if len(named) == 1 and named[0].isdecimal():
+        if not 0 < int(named[0]) <= _MOST_TASKS:
+            raise ConfigError(f"--tasks {named[0]}: between 1 and {_MOST_TASKS}")
+        return tuple(map(str, range(int(named[0]))))
+    if not named or len(set(named)) < len(named):
+        raise ConfigError(f"--tasks {given!r} names no tasks, or one twice", hint="such as 115, or 3,5,8")
+    return named
 
 
 def _per_file(flag: str, given: Sequence[str] | None, n: int) -> list[str | None]:

@@ -12,7 +12,7 @@ USER_ERROR = 2
 
 # Command -> what it does. Each lives in the module of the same name under `qfr.commands`.
 COMMANDS = {
-    "try": "from GGUF files to one named file: plays tasks until it is known which file is good enough",
+    "try": "GGUF files, or a folder of them, to one named file: the smallest shown to be good enough",
     "report": "contrasts of finished runs, from MLflow: terminal table, CSV, Parquet, JSON and an HTML page",
     "contrast": "the same estimators on a JSON table of per-task successes",
     "rescore": "compute scores anew from the logs, without any model",

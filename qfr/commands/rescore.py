@@ -17,7 +17,7 @@ from qfr.grid.show import console
 from qfr.records import FaultKind, Policy
 from qfr.scoring import SCORER_VERSION
 from qfr.tracking.reading.reader import read_cells
-from qfr.tracking.writing.rescoring import Rescored, rescore
+from qfr.tracking.writing.rescoring import Rescored, add_loops, rescore
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,13 +53,16 @@ def run(arguments: argparse.Namespace) -> int:
     reading = read_cells(
         store, experiments=experiments(arguments), condition=arguments.filter, sweep=arguments.sweep
     )
+    parts = [part for whole in reading.cells for part in whole.parts or (whole,)]
+    added = sum([add_loops(store, part) for part in parts])
     done = [
         rescore(store, cell, policy, version, ep_min_calls=arguments.ep_min_calls)
-        for whole in reading.cells
-        for cell in whole.parts or (whole,)
+        for cell in parts
         for policy in arguments.policy or list(Policy)
     ]
     console().print(_table(done, version))
+    if added:
+        console().print(f"{added} of {len(parts)} runs had no table of repeated calls yet: added.")
     return 0
 
 

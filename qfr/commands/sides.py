@@ -9,18 +9,21 @@ from dataclasses import dataclass
 
 from qfr.analysis.decisions.cells import of_preset, of_run
 from qfr.analysis.decisions.verdict import TARGETS
-from qfr.analysis.targets import Target
+from qfr.analysis.targets import Target, TaskTable
 from qfr.commands.common import existing_store, experiments
 from qfr.config import PRESET_BITS
 from qfr.errors import ConfigError, did_you_mean
 from qfr.facts import CellFacts
 from qfr.records import Policy
+from qfr.scope import NAMES, group, varying
 from qfr.scoring import SCORER_VERSION
 from qfr.tracking.reading.cells import LoggedCell
 from qfr.tracking.reading.reader import Reading, read_cells
 from qfr.tracking.store import Store
 
 _AXES = ("model", "prompt", "fault", "suite")
+#: What a row of a comparison says by itself: cells may differ in it without being another question.
+_NAMED = ("quant", "model", "prompt", "fault", "executor")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Side:
     # Finished.
     lacking: tuple[str, ...]
     # Cells that are not finished, with their state.
+    named: bool = False
+    # By a run or a sweep; a preset's cells may be of several questions.
 
 
 def add_decision(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +90,7 @@ def side(store: Store, reading: Reading, name: str, arguments: argparse.Namespac
         Nothing bears this name, or an axis has no such level.
     """
     finished, unfinished = reading.cells, reading.unfinished
+    named = True
     planned: tuple[str, ...] = ()
     if name.startswith("s-"):
         of_it = read_cells(
@@ -108,6 +114,7 @@ def side(store: Store, reading: Reading, name: str, arguments: argparse.Namespac
                 hint="a run's id stands in MLflow, and in the provenance of the report",
             )
     else:
+        named = False
         finished, unfinished = of_preset(finished, name), of_preset(unfinished, name)
         if not finished and not unfinished:
             _known_preset(name, reading)
@@ -118,7 +125,27 @@ def side(store: Store, reading: Reading, name: str, arguments: argparse.Namespac
         for cell in unfinished
         if _asked(cell.facts, arguments)
     )
-    return Side(kept, (*lacking, *planned))
+    return Side(kept, (*lacking, *planned), named)
+
+
+def one_question(tables: Sequence[TaskTable], whose: str, arguments: argparse.Namespace) -> None:
+    """Raise `ConfigError` if tables of one preset differ in more than what a comparison names in every row.
+
+    A sweep was composed as one question, whatever varies in it; a whole store may hold several.
+    """
+    if arguments.sweep is not None:
+        return
+    found = group(tables, _NAMED, of=lambda table: table.scope)
+    if len(found) < 2:
+        return
+    open_keys = varying([one.fixed for one in found])
+    told = "; ".join(f"{key}: {', '.join(values)}" for key, values in open_keys)
+    suites = next((values for key, values in open_keys if key == NAMES["suite"]), ())
+    hint = f"--suite {suites[0]} (or another)" if suites else "--filter \"params.… = '…'\""
+    raise ConfigError(
+        f"the finished cells of {whose} differ in more than the question ({told})",
+        hint=f"{hint} or --sweep s-… chooses which of them are meant",
+    )
 
 
 def _asked(facts: CellFacts, arguments: argparse.Namespace) -> bool:

@@ -28,7 +28,9 @@ from qfr.world.base import (
     Suite,
     Task,
     World,
+    effects,
     gold_text,
+    heard_until,
     sites_where,
     suite_json,
     talks,
@@ -103,6 +105,7 @@ class _Trial:
     def __init__(self, world: World) -> None:
         self.found: dict[str, Mistake] = {}
         self._world = world
+        self._places: dict[str, str] = {}
 
     def note(self, where: str, what: str, hint: str = "") -> None:
         """Keep a mistake, unless the like was found before."""
@@ -170,8 +173,9 @@ class _Trial:
 
     def _gold_path(self, task: Task) -> None:
         """The gold calls work, change what they say, and end in what the world takes for right."""
-        state, where = self._start(task), f"task {task.id}"
+        state, where, user = self._start(task), f"task {task.id}", 0
         for place, call in enumerate(task.gold_calls):
+            state, user = heard_until(self._world, task, state, user, call.user)
             before = state
             state, outcome = self._call(task, state, call)
             if not isinstance(outcome, Found):
@@ -179,13 +183,14 @@ class _Trial:
                     f"{where}, gold call {place}", f"{call.tool} {call.arguments} is answered: {outcome}"
                 )
                 return
-            if (canonical(state) != canonical(before)) != call.writes:
+            if (canonical(effects(state)) != canonical(effects(before))) != call.writes:
                 what = (
                     "changes the state and is no write"
                     if not call.writes
                     else "is a write and changes nothing"
                 )
                 self.note(self._place(call.tool), f"{call.tool} {what}", "mark it with @write or @lookup")
+        state, _ = heard_until(self._world, task, state, user, len(task.follow_ups))
         gold = read_json(gold_text(task.answer)) if task.answer is not None else None
         verdict = self.safely(lambda: self._world.check(task, state, gold), where)
         if verdict is not None and not verdict.right:
@@ -273,6 +278,11 @@ class _Trial:
 
     def _place(self, method: str = "") -> str:
         """File and line of a method of the world, or of its class."""
+        if method not in self._places:
+            self._places[method] = self._found(method)
+        return self._places[method]
+
+    def _found(self, method: str) -> str:
         inner = self._world.inner if isinstance(self._world, GuardedWorld) else self._world
         target = getattr(type(inner), method, None) or type(inner)
         try:

@@ -8,9 +8,11 @@ therefore play every episode from its start and get forking for free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
+from qfr.choices import Thinking
 from qfr.records import Generation
 
 
@@ -66,6 +68,10 @@ class EngineInfo:
     transcript: str = ""
     # Canonical JSON of all that a transcript is put together from: template, its variables, spelling of begin
     # and end tokens, how it is asked, and the markup around messages.
+    call_form: str = ""
+    # JSON of the form in which the template writes calls (`qfr.engine.native.form`); "" = it has none.
+    no_form: str = ""
+    # Why it has none; "" where it has one.
 
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know of the chat template, one sentence each."""
@@ -81,6 +87,45 @@ class EngineInfo:
         if self.alters:
             said.append(f"it alters texts of these kinds: {self.alters}")
         return tuple(said)
+
+
+@dataclass(frozen=True)
+class Native:
+    """Opens an episode in which the model calls tools in its template's own form."""
+
+    tools: str
+    # The tools' JSON schemas, as a JSON list.
+    thinking: Thinking
+    # How thoughts of earlier turns are shown.
+
+
+@dataclass(frozen=True)
+class PastCall:
+    """A call of the turn before, as history shows it."""
+
+    name: str
+    # As the model wrote it.
+    arguments: str
+    # The arguments object as JSON.
+
+
+@dataclass(frozen=True)
+class Past:
+    """The turn before as it was read, and what it is told: natively."""
+
+    content: str
+    # Its text beside thoughts and calls; of a turn without a call all but the thoughts.
+    thought: str
+    # Its thoughts; "" = none.
+    calls: tuple[PastCall, ...]
+    # In order; empty where the next message is the user's.
+    results: tuple[str, ...]
+    # What each call returned; of a turn without a call one message of the user.
+
+    @property
+    def told(self) -> str:
+        """All results as one text."""
+        return "\n".join(self.results)
 
 
 @dataclass(frozen=True)
@@ -108,6 +153,12 @@ class Counters:
     rewritten: int = 0
     # Of `tree`: tokens of earlier messages that the template shows otherwise as the conversation grows.
 
+    @classmethod
+    def total(cls, counts: Sequence[Counters]) -> Counters:
+        """The sum over workers. A prefix that several of them evaluated counts for each."""
+        names = [one.name for one in fields(cls)]
+        return cls(**{name: sum(getattr(one, name) for one in counts) for name in names})
+
 
 @dataclass(frozen=True)
 class Exactness:
@@ -131,9 +182,17 @@ class Engine(Protocol):
         """What answered."""
         ...
 
-    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+    def begin(
+        self,
+        system: str,
+        task: str,
+        max_tokens: int,
+        forced: str | None = None,
+        native: Native | None = None,
+    ) -> Generation:
         """Open an episode's transcript and generate its first turn.
 
+        `native` opens one in which the template's own tool calls are used.
         `forced` writes this assistant text instead of generating it (teacher forcing): same segments,
         logits digested as if each token had been chosen.
 
@@ -146,8 +205,8 @@ class Engine(Protocol):
         """
         ...
 
-    def reply(self, observation: str, max_tokens: int, forced: str | None = None) -> Generation:
-        """Append an observation as a user message and generate the next turn.
+    def reply(self, told: str | Past, max_tokens: int, forced: str | None = None) -> Generation:
+        """Append an observation as a user message, or natively what calls returned; the next turn.
 
         When the segment does not fit into the context the generation is empty and its stop reason is
         `context`.
@@ -175,12 +234,14 @@ class Ask:
     # Number of the stream, from 0.
     system: str | None
     # The system message where this opens an episode; None where it goes on.
-    message: str
-    # The task's text, or an observation.
+    message: str | Past
+    # The task's text, an observation, or natively what the turn before is told.
     max_tokens: int
     # Tokens of the turn at most.
     forced: str | None = None
     # Assistant text that is written instead of being generated.
+    native: Native | None = None
+    # Where this opens an episode that is played natively.
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from qfr.engine.base import Answered, Ask, Counters, EngineInfo
+from qfr.canonical import canonical, read_json
+from qfr.engine.base import Answered, Ask, Counters, EngineInfo, Native, Past
+from qfr.engine.native.served import FORM, written
 from qfr.engine.tree import ROOT, Tally
 from qfr.errors import EngineError
 from qfr.records import Generation, StopReason
@@ -20,6 +22,21 @@ _TOKEN = re.compile(r"\s*(?:[^\W\d_]+|\d|[\W_])|\s+")
 _END = 0
 # Id of the end token; text tokens are larger.
 _IDS = 50_000
+
+
+# What a scripted agent of the text protocol finds before a result.
+_PREFIX = "Observation: "
+
+
+def _natively(text: str) -> str:
+    """A turn of the text protocol with its call in the native form."""
+    try:
+        turn = read_json(text)
+    except ValueError:
+        return text
+    if not isinstance(turn, dict) or not isinstance(turn.get("tool"), str):
+        return text
+    return written("", [(str(turn["tool"]), canonical(turn.get("arguments")))])
 
 
 def _tokens(text: str) -> list[str]:
@@ -42,13 +59,15 @@ class _Open:
     task: str
     history: tuple[tuple[str, str], ...]
     text: str
-    # The turn written last.
+    # The turn written last, as the policy wrote it.
     path: bytes
     # Tree node reached.
     length: int
     # Tokens of the transcript.
     pending: tuple[int, ...]
     # Token that a cut turn leaves to be evaluated.
+    native: bool = False
+    # Its calls are written in the native form.
 
 
 class ScriptedEngine:
@@ -95,18 +114,28 @@ class ScriptedEngine:
             template_sha256=empty,
             system_role="own",
             rewind=True,
+            call_form=canonical(asdict(FORM)),
         )
 
-    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+    def begin(
+        self,
+        system: str,
+        task: str,
+        max_tokens: int,
+        forced: str | None = None,
+        native: Native | None = None,
+    ) -> Generation:
         """Open an episode's transcript and write its first turn."""
-        self._open = _Open(system, task, (), "", ROOT, 0, ())
-        segments = (_ids(_tokens(system)), _ids(_tokens(task)))
+        self._open = _Open(system, task, (), "", ROOT, 0, (), native is not None)
+        tools = "" if native is None else native.tools
+        segments = (_ids(_tokens(system + tools)), _ids(_tokens(task)))
         return self._turn(self._open, segments, max_tokens, forced)
 
-    def reply(self, observation: str, max_tokens: int, forced: str | None = None) -> Generation:
+    def reply(self, told: str | Past, max_tokens: int, forced: str | None = None) -> Generation:
         """Append an observation and write the next turn."""
         if self._open is None:
             raise EngineError("an observation came before an episode was opened")
+        observation = told if isinstance(told, str) else f"{_PREFIX if told.calls else ''}{told.told}"
         self._open.history = (*self._open.history, (self._open.text, observation))
         return self._turn(self._open, (_ids(_tokens(observation)),), max_tokens, forced)
 
@@ -135,18 +164,19 @@ class ScriptedEngine:
             raise EngineError(f"the scripted engine was told to fail at turn {self._fail_at}")
         self._turns += 1
         text = self._policy(episode.system, episode.task, episode.history) if forced is None else forced
+        plain, text = text, _natively(text) if episode.native else text
         pieces = _tokens(text)
         room = self._n_ctx - episode.length + 1
         stop, ids = StopReason.end_of_generation, (*_ids(pieces), _END)
         if len(ids) > min(max_tokens, room):
             stop = StopReason.max_tokens if max_tokens <= room else StopReason.context
             ids = ids[: min(max_tokens, room)]
-            text = "".join(pieces[: len(ids)])
+            text = plain = "".join(pieces[: len(ids)])
         if forced is None:
             self._tally.chosen(len(ids))
         digest = hashlib.sha256(episode.path + repr(ids).encode())
         self._visit(episode, ids[:-1])
-        episode.text = text
+        episode.text = plain
         episode.pending = () if stop is StopReason.end_of_generation else ids[-1:]
         margins = tuple(1 + (token % 64) / 16 for token in ids)
         return Generation(text, ids, stop, size, margins, digest.hexdigest(), control_text=False)
@@ -183,7 +213,8 @@ class ScriptedStreams(ScriptedEngine):
             if ask.system is None:
                 made = self.reply(ask.message, ask.max_tokens, ask.forced)
             else:
-                made = self.begin(ask.system, ask.message, ask.max_tokens, ask.forced)
+                task = ask.message if isinstance(ask.message, str) else ask.message.told
+                made = self.begin(ask.system, task, ask.max_tokens, ask.forced, ask.native)
             self._episodes[ask.stream] = self._open
             answers.append(Answered(ask.stream, made))
         return tuple(answers)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from qfr.config import EngineConfig
 from qfr.engine import child
-from qfr.engine.base import Answered, Ask, Counters, EngineInfo, Exactness
+from qfr.engine.base import Answered, Ask, Counters, EngineInfo, Exactness, Native, Past
 from qfr.engine.files.gguf import ModelFile
 from qfr.errors import EngineError, MachineryError, QfrError, WorkerDied
 from qfr.records import Generation
@@ -39,13 +39,14 @@ class Begin:
     task: str
     max_tokens: int
     forced: str | None
+    native: Native | None
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Go on with an observation."""
+    """Go on with what the last turn is told."""
 
-    observation: str
+    told: str | Past
     max_tokens: int
     forced: str | None
 
@@ -156,17 +157,29 @@ class WorkerEngine:
         return self._process.pid
 
     @property
+    def alive(self) -> bool:
+        """Whether the worker can be asked, or is just answering."""
+        return not self._closed and self._process.poll() is None
+
+    @property
     def interrupted(self) -> bool:
         """Whether a question was broken off, so that the worker cannot be asked again."""
         return self._busy
 
-    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+    def begin(
+        self,
+        system: str,
+        task: str,
+        max_tokens: int,
+        forced: str | None = None,
+        native: Native | None = None,
+    ) -> Generation:
         """Open an episode's transcript and generate its first turn."""
-        return self._ask(Begin(system, task, max_tokens, forced), Generation)
+        return self._ask(Begin(system, task, max_tokens, forced, native), Generation)
 
-    def reply(self, observation: str, max_tokens: int, forced: str | None = None) -> Generation:
-        """Append an observation as a user message and generate the next turn."""
-        return self._ask(Reply(observation, max_tokens, forced), Generation)
+    def reply(self, told: str | Past, max_tokens: int, forced: str | None = None) -> Generation:
+        """Append what the last turn is told and generate the next turn."""
+        return self._ask(Reply(told, max_tokens, forced), Generation)
 
     def advance(self, asks: tuple[Ask, ...]) -> tuple[Answered, ...]:
         """Take messages for streams, and go on until at least one turn is finished."""

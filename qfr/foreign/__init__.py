@@ -18,9 +18,9 @@ How a foreign log maps to the records
 - A refusal by a rule or a state is the records' channel ``policy``, which only logs of other programs have.
 
 Rooms: `common` (the nouns), `node` (checked JSON), `failures` (which way a call failed), `conversation`
-(messages to turns), `tau2`, `tau2_messages`, `tau1` (the formats), `trials` (numbering, what is missing),
-`release` (what early releases dropped), `measures` (success, pass^k, budgets), `rates` (channels, recovery,
-length), `reading` (any of the formats).
+(messages to turns), `text_calls` (calls of text agents), `tau2`, `tau2_messages`, `tau1` (the formats),
+`trials` (numbering, what is missing), `release` (what early releases dropped), `measures` (success, pass^k,
+budgets), `rates` (channels, recovery, length), `reading` (any of the formats).
 """
 
 from qfr.foreign.common import (
@@ -36,7 +36,7 @@ from qfr.foreign.common import (
     SourceKind,
     Talk,
 )
-from qfr.foreign.reading import read_foreign
+from qfr.foreign.reading import read_foreign, read_logs
 
 __all__ = [
     "Excluded",
@@ -51,4 +51,5 @@ __all__ = [
     "SourceKind",
     "Talk",
     "read_foreign",
+    "read_logs",
 ]

@@ -58,6 +58,10 @@ class Options:
     # Tools of the user simulator, added to those that the file shows.
     release: Release | None = None
     # Release of the writing program; None finds it out.
+    tasks: tuple[str, ...] = ()
+    # Ids of the tasks that were planned; empty takes what the file says or holds.
+    trials: int | None = None
+    # Planned trials per task; None takes what the file says or holds.
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,8 @@ class ForeignEpisode:
     # Messages that the agent wrote, with or without calls; the program's fixed greeting is not one.
     completion_tokens: int | None
     # Tokens that the agent generated, None where the log does not count them.
+    left_in_text: int = 0
+    # The agent's messages that hold a call as text, which the program did not run.
 
     def asked(self, requestor: Requestor) -> int:
         """Number of calls that one side asked for."""
@@ -168,6 +174,11 @@ class ForeignInfo:
     timestamp: str
     trials: int
     # Planned trials per task.
+    plan_stated: bool
+    # The log, or who imports it, says which tasks and trials were planned; otherwise they are those that it
+    # holds, and a run that was cut short looks complete.
+    text_agent: bool
+    # The agent wrote its calls as text, which the program read: malformed ones are in the log.
     max_steps: int | None
     max_errors: int | None
     # Failing calls (of both sides, cumulative) at which the run was ended; None without a budget.
@@ -205,6 +216,18 @@ class ForeignRun:
         """All tasks, those with excluded simulations only included, in the order of the log."""
         seen = [found.episode.task for found in self.episodes] + [gone.task for gone in self.excluded]
         return tuple(dict.fromkeys(seen))
+
+    @property
+    def left_in_text(self) -> int:
+        """Messages of the agent that hold a call as text, which the program did not run."""
+        return sum(found.left_in_text for found in self.episodes)
+
+    @property
+    def blind(self) -> str:
+        """Why calls and errors cannot be seen in this log; empty where they can."""
+        if self.left_in_text and not any(found.asked(Requestor.agent) for found in self.episodes):
+            return f"not observable: {self.left_in_text} messages hold a call as text, and none was run"
+        return ""
 
     def excluded_by_reason(self) -> tuple[ReasonCount, ...]:
         """Excluded simulations counted by reason, most frequent first."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from qfr.errors import LogError
 from qfr.foreign.common import FailureKind, ForeignCall, Requestor, Talk
-from qfr.foreign.failures import channel, classify, looks_failed
+from qfr.foreign.failures import call_in_text, channel, classify, looks_failed
 from qfr.foreign.node import shown
 from qfr.records import Generation, Observation, ParseKind, StopReason, ToolCall, Turn
 
@@ -69,6 +69,8 @@ class Conversation:
     agent_messages: int
     unrecognised: tuple[str, ...]
     # Texts of the agent's failures that fit no known form.
+    left_in_text: int
+    # The agent's messages that hold a call as text, which nobody ran.
 
 
 def converse(messages: tuple[Message, ...]) -> Conversation:
@@ -105,7 +107,11 @@ def converse(messages: tuple[Message, ...]) -> Conversation:
                 if not call.recognised and answer is not None:
                     unrecognised.append(answer.text)
     written = sum(message.role is Requestor.agent for message in own)
-    return Conversation(tuple(turns), tuple(calls), tuple(talk), written, tuple(unrecognised))
+    left = sum(
+        message.role is Requestor.agent and not message.calls and call_in_text(message.text)
+        for message in own
+    )
+    return Conversation(tuple(turns), tuple(calls), tuple(talk), written, tuple(unrecognised), left)
 
 
 def with_roles(calls: tuple[ForeignCall, ...], user_tools: frozenset[str]) -> tuple[ForeignCall, ...]:

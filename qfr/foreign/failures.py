@@ -57,9 +57,25 @@ _POLICY = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+# A call that an agent left in the text of a message: the marks of the chat templates in use,
+# a JSON object that is a call by its keys, a line that is a call of a function.
+_LEFT = re.compile(
+    r"""
+    <\|?/?tool_calls?(?:_begin|_start)?\b | <tool▁calls?▁begin | <｜tool▁calls?▁begin | <function[=_\s>]
+    | <\|python_tag\|> | \[TOOL_CALLS\] | \bfunctools\[ | <invoke\s+name= | \bto=functions\.
+    | <\|tool_call | <minimax:tool_call | <start_function_call>
+    | Action:\s*(?:```\w*\s*)?\{
+    | \{\s*"(?:name|tool|function|action)"\s*:\s*"[^"\n]{1,80}"\s*,
+      \s*"(?:arguments|parameters|args|action_input)"\s*:
+    | ^\s*\[?\w{2,60}\((?:\w+\s*=[^()\n]*)?\)\]?\s*$
+    """,
+    re.VERBOSE,
+)
 _RECORDED = frozenset(member.value for member in Channel)
 # A text of a model or a tool may be huge; what the forms look for stands near the front.
 _LOOKED_AT = 2_000
+_MESSAGE = 20_000
+# Characters of a message that are searched for a call.
 
 
 @dataclass(frozen=True)
@@ -98,6 +114,11 @@ def classify(text: str) -> Failure:
 def looks_failed(text: str) -> bool:
     """Whether a result without an error flag tells of a failure (tau-bench v1, early tau2-bench)."""
     return text.startswith(("Error:", "Unknown action "))
+
+
+def call_in_text(text: str) -> bool:
+    """Whether a message of the agent without a call holds one in its text, which the program did not run."""
+    return _LEFT.search(text[:_MESSAGE]) is not None
 
 
 def channel(kind: FailureKind | None) -> Channel | None:

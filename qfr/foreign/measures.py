@@ -5,6 +5,7 @@ Trials nest in tasks, so intervals come from resampling tasks; `task_trials` giv
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import comb
@@ -141,8 +142,16 @@ def pass_hat_k(run: ForeignRun, k: int, convention: Convention) -> PassHatK:
             f"a task has {fewest} counted trials, fewer than k = {k}" if within else "no simulation counts"
         )
     else:
-        value = sum(comb(each.successes, k) / comb(each.trials, k) for each in within) / len(within)
+        value = pass_hat_of(counted, k)
     return PassHatK(k, convention, value, len(within), len(counted) - len(within), fewest, reason)
+
+
+def pass_hat_of(counted: Sequence[TaskTrials], k: int) -> float | None:
+    """Return pass^k of counted tasks; None where none is counted or one has fewer than k trials."""
+    within = [each for each in counted if each.trials]
+    if not within or min(each.trials for each in within) < k:
+        return None
+    return sum(comb(each.successes, k) / comb(each.trials, k) for each in within) / len(within)
 
 
 def budget_curve(

@@ -13,7 +13,10 @@ from qfr.foreign.common import FailureKind, ForeignEpisode, ForeignRun, Release,
 ANY = "any"
 ROLE_CONFUSION = "role_confusion"
 # A part of tool_name: the agent called a tool of the user's.
-CHANNELS = (*(kind.value for kind in FailureKind), ROLE_CONFUSION, ANY)
+FORMAT = "format"
+# A call that could not be read: a message that holds one as text. It is no call, and not in `any`.
+CHANNELS = (*(kind.value for kind in FailureKind), ROLE_CONFUSION, ANY, FORMAT)
+_DROPPED = "not observable: the program keeps no call that it could not read"
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,13 @@ class ChannelRate:
     """How often the agent's calls failed in one channel, over all scored simulations."""
 
     channel: str
-    # A `FailureKind`, `role_confusion` (a part of tool_name) or `any`.
-    events: int
+    # A `FailureKind`, `role_confusion` (a part of tool_name), `any` or `format`.
+    events: int | None
+    # None where the log cannot show them.
     calls: int
     rate: float | None
     # Events per call of the agent, 0..1; loops dominate it. None without a call.
-    episodes_with: int
+    episodes_with: int | None
     episodes: int
     share: float | None
     # Of simulations with at least one event; None without a simulation.
@@ -69,6 +73,8 @@ class Lengths:
     agent_calls: float | None
     agent_messages: float | None
     user_calls: float | None
+    tokens: float | None
+    # Written by the agent; None unless the log counts them in every simulation.
 
 
 def task_counts(run: ForeignRun, channel: str) -> tuple[TaskCounts, ...]:
@@ -100,7 +106,7 @@ def task_counts(run: ForeignRun, channel: str) -> tuple[TaskCounts, ...]:
 def channel_rates(run: ForeignRun) -> tuple[ChannelRate, ...]:
     """Return the error rate of every channel of `CHANNELS`.
 
-    Role confusion has no rate where no tool of the user simulator is known, since it cannot be told then.
+    What the log cannot show has neither count nor rate, and the note says why.
     """
     return tuple(_rate(run, channel) for channel in CHANNELS)
 
@@ -127,6 +133,7 @@ def recovery(run: ForeignRun, within: int = 3) -> Recovery:
 def lengths(run: ForeignRun) -> Lengths:
     """Return mean lengths of the scored simulations."""
     n = len(run.episodes)
+    tokens = [found.completion_tokens for found in run.episodes if found.completion_tokens is not None]
 
     def mean(total: int) -> float | None:
         return total / n if n else None
@@ -136,12 +143,15 @@ def lengths(run: ForeignRun) -> Lengths:
         agent_calls=mean(sum(found.asked(Requestor.agent) for found in run.episodes)),
         agent_messages=mean(sum(found.agent_messages for found in run.episodes)),
         user_calls=mean(sum(found.asked(Requestor.user) for found in run.episodes)),
+        tokens=mean(sum(tokens)) if len(tokens) == n else None,
     )
 
 
 def _events(found: ForeignEpisode, channel: str) -> int:
     if channel == ANY:
         return found.errors(Requestor.agent)
+    if channel == FORMAT:
+        return found.left_in_text
     return found.role_confusions if channel == ROLE_CONFUSION else found.failures(FailureKind(channel))
 
 
@@ -149,19 +159,49 @@ def _rate(run: ForeignRun, channel: str) -> ChannelRate:
     counts = task_counts(run, channel)
     events, calls = sum(each.events for each in counts), sum(each.calls for each in counts)
     within, episodes = sum(each.episodes_with for each in counts), sum(each.episodes for each in counts)
-    blind = channel == ROLE_CONFUSION and not run.info.user_tools
-    note = "no tool of the user simulator is known" if blind else None
-    if channel == FailureKind.tool_name and run.info.release in (Release.before, Release.unknown):
-        note = f"censored: simulations with invented names may be missing ({run.info.release})"
-    if not calls:
-        note = "the agent asked for no call"
+    if hidden := _hidden(run, channel, calls):
+        return ChannelRate(channel, None, calls, None, None, episodes, None, hidden)
     return ChannelRate(
         channel=channel,
         events=events,
         calls=calls,
-        rate=events / calls if calls and not blind else None,
+        # A call in the text is no call of the log: it has no rate.
+        rate=events / calls if calls and channel != FORMAT else None,
         episodes_with=within,
         episodes=episodes,
-        share=within / episodes if episodes and not blind else None,
-        note=note,
+        share=within / episodes if episodes else None,
+        note=_note(run, channel),
+    )
+
+
+def _hidden(run: ForeignRun, channel: str, calls: int) -> str:
+    """Why the log cannot show a channel; empty where it can."""
+    if channel == FORMAT:
+        return "" if run.info.text_agent or run.left_in_text else _DROPPED
+    if run.blind or not calls:
+        return run.blind or "not observable: the agent asked for no call"
+    if channel == ROLE_CONFUSION and not run.info.user_tools:
+        return "not observable: no tool of the user simulator is known"
+    return ""
+
+
+def _note(run: ForeignRun, channel: str) -> str | None:
+    said = []
+    if channel == FailureKind.tool_name and run.info.release in (Release.before, Release.unknown):
+        said.append(f"censored: simulations with invented names may be missing ({run.info.release})")
+    if channel == FailureKind.policy and (odd := unrecognised(run)):
+        said.append(f"{odd} of them only because their text fits no known form")
+    if channel == FORMAT:
+        said.append("messages that hold a call as text, which was not run")
+    elif run.left_in_text:
+        said.append("a lower bound: calls left in the text are not among them")
+    return "; ".join(said) or None
+
+
+def unrecognised(run: ForeignRun) -> int:
+    """Number of the agent's failing calls that count as policy only because their text fits no known form."""
+    return sum(
+        call.requestor is Requestor.agent and call.failure is not None and not call.recognised
+        for found in run.episodes
+        for call in found.calls
     )

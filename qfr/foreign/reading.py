@@ -15,7 +15,15 @@ _RESULT_KEYS = ("timestamp", "info", "tasks", "simulations", "simulation_index")
 
 
 def read_foreign(path: str | Path, options: Options | None = None) -> ForeignRun:
-    """Read a log of tau2-bench or tau-bench v1.
+    """Read a file that holds one log. Raises `LogError` as `read_logs`, and where it holds several."""
+    found = read_logs(path, options)
+    if len(found) > 1:
+        raise LogError(f"holds {len(found)} logs", where=str(path), hint="read_logs returns each of them")
+    return found[0]
+
+
+def read_logs(path: str | Path, options: Options | None = None) -> tuple[ForeignRun, ...]:
+    """Read the logs of a file: of tau2-bench, or of tau-bench v1, one for each domain.
 
     Parameters
     ----------
@@ -26,7 +34,8 @@ def read_foreign(path: str | Path, options: Options | None = None) -> ForeignRun
 
     Returns
     -------
-    ForeignRun
+    tuple of ForeignRun
+        At least one.
 
     Raises
     ------
@@ -38,7 +47,7 @@ def read_foreign(path: str | Path, options: Options | None = None) -> ForeignRun
     if place.is_dir():
         if not (place / METADATA).is_file():
             raise LogError(f"holds no {METADATA}", where=str(place), hint=_FORMATS)
-        return read_folder(place / METADATA, given)
+        return (read_folder(place / METADATA, given),)
     if not place.exists():
         near = did_you_mean(place.name, _beside(place))
         raise LogError(f"no such file{near}", where=str(place), hint=_FORMATS)
@@ -51,8 +60,8 @@ def read_foreign(path: str | Path, options: Options | None = None) -> ForeignRun
         raise LogError("no log: neither an object nor a list", where=name, hint=_FORMATS)
     _check_object(loaded)
     if (place.parent / FOLDER).is_dir() and not loaded.root.get(FOLDER).value:
-        return read_folder(place, given)
-    return read_results(loaded, name, given)
+        return (read_folder(place, given),)
+    return (read_results(loaded, name, given),)
 
 
 def _beside(place: Path) -> list[str]:
@@ -90,6 +99,8 @@ def _check_object(loaded: Loaded) -> None:
 
 def _near(keys: tuple[str, ...], wanted: tuple[str, ...]) -> str:
     for key in keys:
+        if key in wanted:
+            continue
         if near := did_you_mean(key, wanted):
             return f": key {key[:40]!r}{near}"
     return ""

@@ -1,22 +1,24 @@
 """tau-bench v1 trajectories: a list of ``{task_id, reward, info, traj, trial}``.
 
-The format has no error flag, no error budget, no termination reason and no names: a failing call is one
-whose result begins with ``Error:`` or ``Unknown action``, the end is read off the last message, and the model
-is the file's name unless the caller gives one. A run that recorded an exception instead of a trajectory is
-excluded as ``crashed``. The user simulator has no tools.
+The format has no error flag, no error budget, no termination reason, no plan and no names: a failing call is
+one whose result begins with ``Error:`` or ``Unknown action``, the end is read off the last message, and the
+model is the file's name unless the caller gives one. A run that recorded an exception instead of a trajectory
+is excluded as ``crashed``. The user simulator has no tools. The domain stands in the system message; a file
+with several is one log for each.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from qfr.canonical import canonical, read_json
+from qfr.canonical import canonical, digest, read_json
 from qfr.errors import did_you_mean
 from qfr.foreign.common import ForeignInfo, ForeignRun, Options, Release, Requestor, SourceKind
 from qfr.foreign.conversation import Asked, Message, Result, converse
 from qfr.foreign.node import Loaded, Node, shown
 from qfr.foreign.tau2_messages import content
+from qfr.foreign.text_calls import read_text_agent
 from qfr.foreign.trials import Plan, Simulation, sort_out
 from qfr.records import Ending
 
@@ -27,11 +29,20 @@ TRANSFER = "transfer_to_human_agents"
 # A call of it ends the conversation.
 _DOMAIN = re.compile(r"\s*#\s*(\w+) agent policy", re.IGNORECASE)
 _ROLES = ("system", "user", "assistant", "tool")
-_TEXT_ACTION = re.compile(r"^Action:\s*\{", re.MULTILINE)
 
 
-def read_trajectories(loaded: Loaded, name: str, options: Options) -> ForeignRun:
-    """Read a list of trajectories.
+@dataclass(frozen=True)
+class _Part:
+    """The trajectories of one domain."""
+
+    domain: str
+    # Empty where the system messages name none.
+    read: list[Simulation]
+    text_agents: int
+
+
+def read_trajectories(loaded: Loaded, name: str, options: Options) -> tuple[ForeignRun, ...]:
+    """Read a list of trajectories: one log for each domain in it.
 
     Parameters
     ----------
@@ -46,37 +57,69 @@ def read_trajectories(loaded: Loaded, name: str, options: Options) -> ForeignRun
     LogError
         The list is empty, or an entry is damaged; the message names its place.
     """
-    root = loaded.root
-    read: list[Simulation] = []
-    domains: set[str] = set()
-    text_agents = 0
+    parts = _parts(loaded.root)
+    if not parts:
+        raise loaded.root.wrong("holds no trajectory", "the run has finished none yet")
+    return tuple(_run(part, loaded, name, options, alone=len(parts) == 1) for part in parts)
+
+
+def _parts(root: Node) -> list[_Part]:
+    """Trajectories by domain. One that names none (it crashed) belongs to the one before it in the file."""
+    found: dict[str, list[tuple[Simulation, bool]]] = {}
+    nameless: list[tuple[Simulation, bool]] = []
+    last = ""
     for node in root.drain():
         messages = _messages(node)
-        read.append(_simulation(node, messages))
-        domains.update(_domain(message.text) for message in messages[:1])
-        text_agents += any(map(_acts_in_prose, messages))
-    if not read:
-        raise root.wrong("holds no trajectory", "the run has finished none yet")
-    domains.discard("")
-    info = _info(loaded, name, options, domains.pop() if len(domains) == 1 else "")
-    info = replace(info, trials=1 + max(each.trial or 0 for each in read))
+        acting = read_text_agent(messages)
+        one = (_simulation(node, messages if acting is None else acting), acting is not None)
+        last = _domain(messages[0].text) if messages and messages[0].role is None else last
+        if last:
+            found.setdefault(last, []).extend((*nameless, one))
+            nameless = []
+        else:
+            nameless.append(one)
+    if nameless:
+        found[""] = nameless
+    return [
+        _Part(domain, [one for one, _ in members], sum(text for _, text in members))
+        for domain, members in found.items()
+    ]
+
+
+def _run(part: _Part, loaded: Loaded, name: str, options: Options, *, alone: bool) -> ForeignRun:
+    # A file of one domain keeps the id that it always had.
+    sha256 = loaded.sha256 if alone else digest([loaded.sha256, part.domain])
+    text_agent = part.text_agents > 0
+    info = _info((sha256, name if alone else f"{name} ({part.domain or 'no domain'})"), name, options)
     found = sort_out(
-        read,
-        Plan((), info.trials, name),
-        domain=info.domain,
-        cell_id=f"f-{loaded.sha256[:16]}",
+        part.read,
+        Plan(options.tasks, options.trials, name),
+        domain=part.domain,
+        cell_id=f"f-{sha256[:16]}",
         user_tools=options.user_tools,
     )
+    stated = bool(options.tasks) and options.trials is not None
     doubts = []
-    if text_agents:
+    if not stated:
         doubts.append(
-            f"{text_agents} trajectories are of a text agent (Action: in prose); its calls are not in the "
-            "log as calls and are in no rate"
+            "the format states no plan: tasks and trials are taken to be those in the file, so a run that "
+            "was cut short looks complete (--tasks and --trials say what was planned)"
         )
-    return ForeignRun(info, found.episodes, found.excluded, (*found.warnings, *doubts))
+    if text_agent:
+        doubts.append(
+            f"{part.text_agents} trajectories are of a text agent: its calls were read from its messages "
+            "(Action: …) and their results from the replies (API output: …)"
+        )
+    return ForeignRun(
+        replace(info, domain=part.domain, trials=found.trials, plan_stated=stated, text_agent=text_agent),
+        found.episodes,
+        found.excluded,
+        (*found.warnings, *doubts),
+    )
 
 
-def _info(loaded: Loaded, name: str, options: Options, domain: str) -> ForeignInfo:
+def _info(source: tuple[str, str], name: str, options: Options) -> ForeignInfo:
+    sha256, shown_as = source
     return ForeignInfo(
         kind=SourceKind.tau1,
         release=Release.not_applicable,
@@ -84,24 +127,18 @@ def _info(loaded: Loaded, name: str, options: Options, domain: str) -> ForeignIn
         model=options.model or name.removesuffix(".json"),
         agent="",
         user_model="",
-        domain=domain,
+        domain="",
         git_commit="",
         timestamp="",
         trials=0,
+        plan_stated=False,
+        text_agent=False,
         max_steps=MAX_STEPS,
         max_errors=None,
         seed=None,
         user_tools=options.user_tools,
-        source=name,
-        sha256=loaded.sha256,
-    )
-
-
-def _acts_in_prose(message: Message) -> bool:
-    return (
-        message.role is Requestor.agent
-        and not message.calls
-        and _TEXT_ACTION.search(message.text) is not None
+        source=shown_as,
+        sha256=sha256,
     )
 
 

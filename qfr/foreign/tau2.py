@@ -121,10 +121,12 @@ def _read(
         raise LogError("holds no simulation", where=root.source, hint="the run has finished none yet")
     name, digests = source
     sha256 = digests[0] if len(digests) == 1 else combined(digests)
-    stated = _stated(root, info, 1 + max(each.trial or 0 for each in read))
+    stated = _stated(root, info)
+    trials = options.trials or (None if info.get("num_trials").missing else stated.trials)
+    planned = options.tasks or tuple(seen.histories)
     found = sort_out(
         read,
-        Plan(tuple(seen.histories), stated.trials, name),
+        Plan(planned, trials, name),
         domain=stated.domain,
         cell_id=f"f-{sha256[:16]}",
         user_tools=options.user_tools | stated.user_tools,
@@ -137,6 +139,8 @@ def _read(
             release_reason=dating.reason,
             model=options.model or stated.model or name,
             user_tools=found.user_tools,
+            trials=found.trials,
+            plan_stated=bool(planned) and trials is not None,
             source=name,
             sha256=sha256,
         ),
@@ -150,7 +154,7 @@ def _read(
     )
 
 
-def _stated(root: Node, info: Node, trials: int) -> ForeignInfo:
+def _stated(root: Node, info: Node) -> ForeignInfo:
     """What the file's head says; what follows from the simulations is filled in later."""
     environment, agent, user = (info.get(key) for key in ("environment_info", "agent_info", "user_info"))
     domain = _text(environment, "domain_name")
@@ -164,7 +168,9 @@ def _stated(root: Node, info: Node, trials: int) -> ForeignInfo:
         domain=domain,
         git_commit=_text(info, "git_commit"),
         timestamp=_text(root, "timestamp"),
-        trials=info.get("num_trials").count_or(trials, 10_000),
+        trials=info.get("num_trials").count_or(0, 10_000),
+        plan_stated=False,
+        text_agent=False,
         max_steps=info.get("max_steps").count_or(DEFAULT_MAX_STEPS),
         max_errors=info.get("max_errors").count_or(DEFAULT_MAX_ERRORS),
         seed=info.get("seed").whole_or_none(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qfr.errors import LogError
 from qfr.foreign.common import Excluded, ForeignEpisode, Requestor
@@ -41,7 +41,9 @@ class Plan:
     """What the log meant to hold."""
 
     tasks: tuple[str, ...]
-    trials: int
+    # Empty: those that the log holds.
+    trials: int | None
+    # None: as many as the log holds of a task at most.
     source: str
     # File or folder name, for messages.
 
@@ -52,6 +54,8 @@ class Sorted:
 
     episodes: tuple[ForeignEpisode, ...]
     excluded: tuple[Excluded, ...]
+    trials: int
+    # Planned per task.
     user_tools: frozenset[str]
     warnings: tuple[str, ...]
 
@@ -80,10 +84,16 @@ def sort_out(
         One simulation id stands twice, or the plan is beyond all measure.
     """
     _no_doubles(simulations)
-    numbered, warnings = _numbered(simulations)
+    simulations, warnings = _uncopied(simulations)
+    simulations, said = _renumbered(simulations, plan.trials)
+    numbered, more = _numbered(simulations)
+    warnings += said + more
     tasks = tuple(dict.fromkeys([*plan.tasks, *(each.task for each in simulations)]))
-    if len(tasks) * plan.trials > LARGEST_PLAN:
-        raise LogError(f"{plan.trials} trials of {len(tasks)} tasks are no plausible plan", where=plan.source)
+    trials = plan.trials or 1 + max(max(held) for held in numbered.values())
+    # Where no trial has a number and none was planned, a task with fewer trials than another lacks none.
+    expected = plan.trials or (0 if all(each.trial is None for each in simulations) else trials)
+    if len(tasks) * trials > LARGEST_PLAN:
+        raise LogError(f"{trials} trials of {len(tasks)} tasks are no plausible plan", where=plan.source)
     known = user_tools | tools_of_user(
         call for each in simulations if each.conversation is not None for call in each.conversation.calls
     )
@@ -91,7 +101,7 @@ def sort_out(
     excluded: list[Excluded] = []
     for task in tasks:
         held = numbered.get(task, {})
-        for trial in sorted({*range(plan.trials), *held}):
+        for trial in sorted({*range(expected), *held}):
             found = held.get(trial)
             if found is None:
                 excluded.append(Excluded(task, trial, "missing", ""))
@@ -101,7 +111,7 @@ def sort_out(
                 episodes.append(_episode(found, trial, (domain, cell_id), known))
     texts = [text for each in simulations if each.conversation for text in each.conversation.unrecognised]
     warnings += _exclusions(excluded, len(episodes)) + _oddities(episodes, texts)
-    return Sorted(tuple(episodes), tuple(excluded), known, tuple(warnings))
+    return Sorted(tuple(episodes), tuple(excluded), trials, known, tuple(warnings))
 
 
 def _no_doubles(simulations: list[Simulation]) -> None:
@@ -114,6 +124,51 @@ def _no_doubles(simulations: list[Simulation]) -> None:
                 hint="were two copies of one run put together?",
             )
         seen.add(each.id)
+
+
+def _uncopied(simulations: list[Simulation]) -> tuple[list[Simulation], list[str]]:
+    """Leave out entries that repeat another one in every field, its trial number included."""
+    kept: list[Simulation] = []
+    seen: dict[tuple[str, int], list[Simulation]] = defaultdict(list)
+    for each in simulations:
+        if each.trial is not None:
+            same = seen[each.task, each.trial]
+            if any(replace(each, where="") == replace(other, where="") for other in same):
+                continue
+            same.append(each)
+        kept.append(each)
+    lost = len(simulations) - len(kept)
+    if not lost:
+        return kept, []
+    return kept, [f"{counted(lost, 'entry', 'entries')} repeat another one of the file and count once"]
+
+
+def _renumbered(simulations: list[Simulation], planned: int | None) -> tuple[list[Simulation], list[str]]:
+    """Trials from 0 on. A number that runs through the file says nothing of trials and is dropped."""
+    tasks_of: dict[int, set[str]] = defaultdict(set)
+    for each in simulations:
+        if each.trial is not None:
+            tasks_of[each.trial].add(each.task)
+    if not tasks_of or (planned is not None and max(tasks_of) < planned):
+        return simulations, []
+    first, several = min(tasks_of), len({each.task for each in simulations}) > 1
+    if several and len(tasks_of) > 1 and all(len(tasks) == 1 for tasks in tasks_of.values()):
+        text = (
+            "the field trial runs through the file and is no number of a trial: the trials of each task were "
+            "counted in their order"
+        )
+        return [replace(each, trial=None) for each in simulations], [text]
+    if first:
+        moved = [
+            each if each.trial is None else replace(each, trial=each.trial - first) for each in simulations
+        ]
+        return moved, [f"the trials of the file begin at {first}; they were counted from 0"]
+    return simulations, []
+
+
+def counted(n: int, one: str, many: str = "") -> str:
+    """`1 call`, `2 calls`."""
+    return f"{n} {one if n == 1 else many or one + 's'}"
 
 
 def _numbered(simulations: list[Simulation]) -> tuple[dict[str, dict[int, Simulation]], list[str]]:
@@ -171,6 +226,7 @@ def _episode(
         talk=talk.talk,
         agent_messages=talk.agent_messages,
         completion_tokens=found.completion_tokens,
+        left_in_text=talk.left_in_text,
     )
 
 
@@ -190,6 +246,13 @@ def _oddities(episodes: list[ForeignEpisode], texts: list[str]) -> list[str]:
     open_calls = sum(not call.answered for found in episodes for call in found.calls)
     if open_calls:
         said.append(f"{open_calls} calls have no result in the log; they count as asked for, not as failures")
+    left = [found for found in episodes if found.left_in_text]
+    if left:
+        said.append(
+            f"{counted(sum(found.left_in_text for found in left), 'message')} of the agent in {len(left)} of "
+            f"{len(episodes)} simulations hold a call as text, which was never run: calls and errors of "
+            "these simulations are lower bounds"
+        )
     if texts:
         common = Counter(text[:120] for text in texts).most_common(3)
         listed = "; ".join(f"{count} x {shown(text, 80)}" for text, count in common)

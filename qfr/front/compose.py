@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -21,6 +22,11 @@ from qfr.config import CellConfig, EngineKind
 from qfr.errors import ConfigError, did_you_mean
 from qfr.front.naming import name_of_model
 from qfr.front.schema import holds_text, is_free, is_switch, type_words, unknown_key
+
+#: Name of the closed schema in Hydra's ConfigStore. It is no entry of the defaults list of `config.yaml`:
+#: Hydra would make a text of any number, and true or false of any, before anybody could say so.
+SCHEMA = "qfr_cell"
+ConfigStore.instance().store(name=SCHEMA, node=CellConfig, provider="qfr")
 
 
 def to_cell(cfg: DictConfig) -> CellConfig:
@@ -45,7 +51,8 @@ def to_cell(cfg: DictConfig) -> CellConfig:
         assert isinstance(plain, dict)
         _name_model(plain)
         _find_prompt(plain, cfg)
-        merged = OmegaConf.merge(OmegaConf.structured(CellConfig), plain)
+        _count_workers(plain)
+        merged = OmegaConf.merge(ConfigStore.instance().load(f"{SCHEMA}.yaml").node, plain)
         _check_types(plain)
         cell = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
@@ -79,6 +86,13 @@ def _find_prompt(plain: dict[Any, Any], cfg: DictConfig) -> None:
         if beside.is_file() and not Path(prompt["file"]).is_absolute():
             prompt["file"] = str(beside)
             return
+
+
+def _count_workers(plain: dict[Any, Any]) -> None:
+    """`auto` is written 0 in a cell."""
+    engine = plain.get("engine")
+    if isinstance(engine, dict) and engine.get("workers") == "auto":
+        engine["workers"] = 0
 
 
 def explain_value(error: OmegaConfBaseException, cfg: DictConfig | None = None) -> ConfigError:

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import hydra
+
+# The parser of Hydra's own options has no public form: what is given for --cfg, --info and --config-dir has
+# to be known before Hydra is.
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
@@ -17,8 +20,10 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from qfr.config import CellConfig
 from qfr.errors import ConfigError, UserError
 from qfr.front.arguments import check_arguments
+from qfr.front.compose import to_cell
 from qfr.front.exit_code import EXIT_CODE
 from qfr.front.messages import explain, explain_yaml
 from qfr.front.secrets import hidden
@@ -66,37 +71,34 @@ def _folders(config_dir: str | None) -> list[Path]:
     return [conf_folder(), *([Path(config_dir)] if config_dir else [])]
 
 
-def task(cfg: DictConfig) -> object:
+class Task:
     """What a launcher runs: one walk (a clean pass and its fault cells).
 
-    Returns
-    -------
-    object
-        The job's outcome, or the user's error that kept it from running: an exception would end the batch.
+    Where it is unpickled, in a worker, Hydra is kept as quiet as here, and the cell is made anew.
     """
-    from qfr.front.compose import to_cell
 
-    cell = to_cell(cfg)
-    if cell.sweep is None:
-        raise ConfigError(
-            "hydra.mode=RUN goes around the checks of the grid",
-            hint="leave it out: one cell runs without it too",
-        )
-    from qfr.play.job import run_job
-    from qfr.play.progress import announce_job
-
-    announce_job(int(HydraConfig.get().job.num))
-    try:
-        return run_job(cell)
-    except UserError as error:
-        return error
-
-
-class Task:
-    """`task` as launchers take it: where it is unpickled, in a worker, Hydra is kept as quiet as here."""
+    def __init__(self) -> None:
+        self.cells: dict[tuple[str, ...], CellConfig] = {}
+        # Those of this process's own jobs, checked with the grid, by the job's overrides.
 
     def __call__(self, cfg: DictConfig) -> object:
-        return task(cfg)
+        """Returns the job's outcome, or the user's error that kept it from running: an exception would end
+        the batch."""
+        hydra_config = HydraConfig.get()
+        cell = self.cells.get(tuple(hydra_config.overrides.task)) or to_cell(cfg)
+        if cell.sweep is None:
+            raise ConfigError(
+                "hydra.mode=RUN goes around the checks of the grid",
+                hint="leave it out: one cell runs without it too",
+            )
+        from qfr.play.job import run_job
+        from qfr.play.progress import announce_job
+
+        announce_job(int(hydra_config.job.num))
+        try:
+            return run_job(cell)
+        except UserError as error:
+            return error
 
     def __reduce__(self) -> tuple[object, ...]:
         return _quiet_task, ()

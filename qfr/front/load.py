@@ -60,6 +60,13 @@ class Load:
     # Busiest worker over the mean of all that have a walk: 1.0 is even.
 
 
+def side_by_side(workers: Workers, jobs: int) -> int:
+    """How many jobs run at a time on one machine; 0 where the launcher does not say."""
+    if workers.launcher in ("basic", "submitit_slurm"):
+        return 1
+    return min(workers.count, jobs) if workers.launcher == "joblib" and workers.count else 0
+
+
 def workers_of(launcher: DictConfig) -> Workers:
     """Read the workers from the launcher's configuration.
 

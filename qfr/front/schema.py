@@ -89,8 +89,8 @@ def is_free(key: str) -> bool:
 
 
 def is_switch(key: str) -> bool:
-    """Whether a key holds true or false."""
-    return key_types().get(key) is bool
+    """Whether a key holds true or false (or null)."""
+    return key_types().get(key) in (bool, bool | None)
 
 
 def is_map(key: str) -> bool:

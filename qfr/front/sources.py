@@ -1,11 +1,23 @@
-"""Files of the configuration, read once per sweep: Hydra by itself reads them anew for each cell."""
+"""Each configuration is composed once: files are read once, a job gets what the grid was checked with.
+
+Hydra's own classes that have no public form are used here and nowhere else but in `hydra_app`: the loader's
+repository is the only place where the content of configuration files can be kept from one composition to the
+next.
+"""
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
+from typing import Any
 
 from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
-from hydra.plugins.config_source import ConfigResult
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.types import RunMode
+from omegaconf import DictConfig, open_dict
 
 # Sources whose content is plain YAML. The others (schemas in memory) are quick.
 _FILES = ("file", "pkg")
@@ -36,6 +48,90 @@ class ReadOnce(CachingConfigRepository):
         return loaded
 
     def __deepcopy__(self, memo: dict[int, object]) -> ReadOnce:
-        twin = ReadOnce(self.delegate)
-        twin.files = self.files
+        twin = ReadOnce.__new__(ReadOnce)
+        # Stateless but for its sources and the memory: the copy of a composition shares both.
+        twin.__dict__.update(self.__dict__, cache={})
         return twin
+
+
+class ComposedOnce(ConfigLoader):
+    """Hydra's loader for a sweep: a job's configuration is that of the point that the grid was checked with.
+
+    A launcher asks the loader for the configuration of each job. One in this process gets the very object.
+    One with processes of its own gets this loader by pickle, for each job anew: the compositions stay behind,
+    since all of them would be sent to every job, and the worker composes its one job from the files that came
+    along.
+
+    Parameters
+    ----------
+    loader : ConfigLoader
+        Hydra's own.
+    """
+
+    def __init__(self, loader: ConfigLoader) -> None:
+        own: Any = loader
+        own.repository = ReadOnce(own.repository)
+        self._loader = loader
+        self._points: dict[tuple[str, ...], DictConfig] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_loader": self._loader, "_points": {}}
+
+    def point(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
+        """Compose a point of the grid, and keep it for its job."""
+        found = self._points[tuple(overrides)] = self._loader.load_sweep_config(master, list(overrides))
+        return found
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        """The configuration of a job: a point's overrides, `walk=[…]` and `sweep=…`."""
+        own = sweep_overrides[-2:]
+        known = self._points.get(tuple(sweep_overrides[:-2]))
+        if known is None or [text.partition("=")[0] for text in own] != ["walk", "sweep"]:
+            return self._loader.load_sweep_config(master_config, sweep_overrides)
+        walk, sweep = (text.partition("=")[2] for text in own)
+        with open_dict(known):
+            known.walk, known.sweep = [kind for kind in walk.strip("[]").split(",") if kind], sweep
+            before = [text for text in known.hydra.overrides.task if not text.startswith(("walk=", "sweep="))]
+            known.hydra.overrides.task = [*before, *own]
+        return known
+
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        """As Hydra's own."""
+        return self._loader.load_configuration(
+            config_name, overrides, run_mode, from_shell, validate_sweep_overrides
+        )
+
+    def get_search_path(self) -> ConfigSearchPath:
+        """As Hydra's own."""
+        return self._loader.get_search_path()
+
+    def get_sources(self) -> list[ConfigSource]:
+        """As Hydra's own."""
+        return self._loader.get_sources()
+
+    def list_groups(self, parent_name: str) -> list[str]:
+        """As Hydra's own."""
+        return self._loader.list_groups(parent_name)
+
+    def get_group_options(
+        self,
+        group_name: str,
+        results_filter: ObjectType | None = ObjectType.CONFIG,
+        config_name: str | None = None,
+        overrides: list[str] | None = None,
+    ) -> list[str]:
+        """As Hydra's own."""
+        return self._loader.get_group_options(group_name, results_filter, config_name, overrides)
+
+    def compute_defaults_list(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode
+    ) -> object:
+        """As Hydra's own."""
+        return self._loader.compute_defaults_list(config_name, overrides, run_mode)

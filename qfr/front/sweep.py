@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +16,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from qfr.canonical import canonical
 from qfr.config import CellConfig, EngineKind, Mode, TrackingConfig
+from qfr.engine.pool import tell_jobs
 from qfr.errors import ConfigError, TrackingError, UserError
 from qfr.front.compose import to_cell
 from qfr.front.exit_code import EXIT_CODE
-from qfr.front.load import Workers, load_lines
+from qfr.front.load import Workers, load_lines, side_by_side
 from qfr.front.shared_store import check_store, store_notes
 from qfr.grid.grid import Grid, Point, Walk, build_grid, name_of, together, with_sweep
 from qfr.grid.outcomes import JobOutcome
@@ -30,12 +33,9 @@ from qfr.play.timings import SPENT, time_line
 from qfr.registration.run_under import Under, carry, check_grid, find_record
 
 if TYPE_CHECKING:
-    from qfr.play.sharing import Job
+    from qfr.play.sharing import Job, Launch
     from qfr.tracking.store import Store
     from qfr.tracking.writing.claims import Claimant
-
-# Runs jobs, each a list of overrides; returns what they returned.
-Launch = Callable[[Sequence[Sequence[str]]], Sequence[object]]
 
 # What answered, in the line of times.
 _ENGINES = {
@@ -67,7 +67,7 @@ def point_of(cfg: DictConfig, overrides: Sequence[str]) -> Point:
             f"exclude={exclude!r} is not possible", hint="use a list of maps: [{model: qwen, quant: q3_k_m}]"
         )
     entries = tuple({str(key): str(value) for key, value in entry.items()} for entry in exclude)
-    return Point(tuple(overrides), choices, entries, lambda: to_cell(cfg))
+    return Point(tuple(overrides), choices, entries, cache(lambda: to_cell(cfg)))
 
 
 def run_sweep(
@@ -88,7 +88,7 @@ def run_sweep(
     sweep : str
         Id of this sweep.
     launch : callable
-        Runs jobs, each a list of overrides; returns what they returned.
+        Runs jobs; returns what they returned.
     workers : Workers
         Of the launcher.
 
@@ -122,6 +122,7 @@ def run_sweep(
         return ()
     title = points[0].choices.get("experiment", "grid")
     check_store(tracking, workers)
+    tell_jobs(side_by_side(workers, len(grid.walks)))
     for line in store_notes(tracking, workers):
         console(stderr=True).print(line, markup=False, soft_wrap=True)
     return _run(grid, sweep, f"{title} {sweep}", launch)
@@ -190,24 +191,32 @@ def register_sweep(
     TrackingError
         The store cannot be had.
     """
-    from qfr.closing.reporting import SETTINGS_TAG, report_settings
     from qfr.closing.summary import planned
+    from qfr.closing.unchanged import SETTINGS_TAG, report_settings
+    from qfr.places import data_folder
     from qfr.play.recording import finished_file
+    from qfr.play.run_facts import git_state
     from qfr.play.waiting import Patience
     from qfr.tracking.reading.search import finished_cells
     from qfr.tracking.store import open_store
     from qfr.tracking.writing.claims import Claimant
-    from qfr.tracking.writing.owner import this_process
+    from qfr.tracking.writing.descriptions import NOTE_TAG, describe_sweep
+    from qfr.tracking.writing.owner import source_tags, this_process
     from qfr.tracking.writing.sweep import open_sweep
 
     tracking = grid.cells[0].config.tracking
     store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
     who = Claimant(this_process(store.root), tracking.stale_after)
-    tags = dict(who.me.tags) | {SETTINGS_TAG: report_settings(grid.cells[0].config)}
+    configs = [cell.config for cell in grid.cells]
+    tags = dict(who.me.tags) | source_tags(git_state(str(data_folder()))[0])
+    tags |= {
+        SETTINGS_TAG: report_settings(configs[0]),
+        NOTE_TAG: describe_sweep(len(configs), axes_of(configs)),
+    }
     if found is not None:
         carry(found, tracking)
         tags |= {"registration": found.id, "deviation": found.deviation}
-    cells = planned([cell.config for cell in grid.cells])
+    cells = planned(configs)
     patience = Patience(tracking.patience, lambda line: console(stderr=True).print(line, markup=False))
     run_id = patience.call(
         "opening the sweep", lambda: open_sweep(store, sweep, name=name, tags=tags, planned=cells)
@@ -225,6 +234,17 @@ def register_sweep(
     return store, run_id, who
 
 
+def axes_of(cells: Sequence[CellConfig]) -> list[tuple[str, list[str]]]:
+    """What varies in a grid and what does not, for its description."""
+    return [
+        ("models", [one.model.name for one in cells]),
+        ("presets", [one.quant.preset for one in cells]),
+        ("prompts", [one.prompt.name for one in cells]),
+        ("faults", [str(one.fault.kind) for one in cells]),
+        ("suites", [one.suite.name for one in cells]),
+    ]
+
+
 def left_running(store: Store, grid: Grid, who: Claimant) -> list[str]:
     """Mark runs of dead processes KILLED; those of this grid are taken over by its walks."""
     from qfr.tracking.writing.claims import reap
@@ -240,7 +260,11 @@ def job_of(walk: Walk, sweep: str) -> Job:
     overrides = [*first.overrides, f"walk=[{kinds}]", f"sweep={sweep}"]
     designs = {cell.design.design_id for cell in walk.cells} | {first.design.clean_design_id}
     return Job(
-        name_of(first.config).rpartition(" ")[0], overrides, frozenset(designs), first.design.clean_design_id
+        name=name_of(first.config).rpartition(" ")[0],
+        cell=dataclasses.replace(first.config, walk=list(walk.kinds), sweep=sweep),
+        overrides=overrides,
+        designs=frozenset(designs),
+        clean_design=first.design.clean_design_id,
     )
 
 

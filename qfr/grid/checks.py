@@ -8,7 +8,16 @@ from functools import cache
 from importlib.util import find_spec
 
 from qfr.canonical import canonical
-from qfr.config import PRESET_BITS, SERVED_BITS, CellConfig, EngineKind, Mode, SuiteConfig
+from qfr.config import (
+    PRESET_BITS,
+    SERVED_BITS,
+    CellConfig,
+    EngineKind,
+    ExecutorKind,
+    Mode,
+    SuiteConfig,
+    Thinking,
+)
 from qfr.errors import ConfigError, TableError, did_you_mean
 from qfr.scope import check_axis
 from qfr.shards import one_shard
@@ -54,6 +63,12 @@ def check_cell(cell: CellConfig) -> None:
     _check_registration(cell)
     _check_engine(cell)
     _check_shard(cell)
+    executor = cell.executor
+    if executor.thinking is not Thinking.template and executor.kind is not ExecutorKind.native:
+        raise ConfigError(
+            f"executor.thinking={executor.thinking} is for executor=native",
+            hint="the text protocol shows earlier turns as the chat template does",
+        )
 
 
 def _check_registration(cell: CellConfig) -> None:

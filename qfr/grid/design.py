@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 
 from qfr.config import CellConfig, EngineKind
 from qfr.engine.llama.library import commit_of
+from qfr.errors import ConfigError
 from qfr.grid.checks import build_world, suite_digest
 from qfr.identity import clean_of, design_fields, design_id
 from qfr.places import prompt_path
-from qfr.prompts import Prompt, load_prompt
+from qfr.prompts import Prompt, load_prompt, vary_prompt
+from qfr.protocol import FORM_BLOCK
 from qfr.shards import one_shard, with_shard
 from qfr.world.base import tool_block
 
@@ -31,6 +34,7 @@ class Design:
     # table or none.
 
 
+@cache
 def declared_commit() -> tuple[str, str]:
     """llama.cpp's commit by the version of llama-cpp-python, and where it is known from (table or none).
 
@@ -51,8 +55,15 @@ def design_of(cell: CellConfig) -> Design:
     UserError
         The prompt or the suite cannot be had.
     """
-    prompt = load_prompt(prompt_path(cell.prompt.file), cell.prompt.sha256)
-    if cell.prompt.tools:
+    prompt = vary_prompt(load_prompt(prompt_path(cell.prompt.file), cell.prompt.sha256), cell.prompt)
+    if cell.prompt.bare and cell.prompt.sha256 is None:
+        raise ConfigError(
+            "prompt.bare=true needs the digest of the file, by which cells of several executors are paired",
+            hint=f"prompt.sha256={prompt.sha256}",
+        )
+    if cell.prompt.bare and cell.executor.kind.text:
+        prompt = prompt.followed_by(f"{tool_block(build_world(cell.suite))}\n\n{FORM_BLOCK}")
+    elif cell.prompt.tools:
         prompt = prompt.followed_by(tool_block(build_world(cell.suite)))
     suite = suite_digest(cell.suite)
     # A scripted agent evaluates nothing and a server evaluates elsewhere: llama.cpp here does not count.

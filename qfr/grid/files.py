@@ -6,11 +6,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from qfr.config import CellConfig, EngineKind
+from qfr.config import CellConfig, EngineKind, ExecutorKind
+from qfr.engine.files import chat_template
+from qfr.engine.files.chat_template import is_own
 from qfr.engine.files.gguf import inspect
 from qfr.engine.files.quantize import is_quantized
 from qfr.engine.files.resolve import NotHere, look
+from qfr.engine.native.turn import schemas
 from qfr.errors import ConfigError, ModelFileError, did_you_mean
+from qfr.grid.checks import build_world
+from qfr.world.base import task_tools
 
 
 class Presence(StrEnum):
@@ -92,6 +97,23 @@ def planned_file(cell: CellConfig) -> PlannedFile:
         made=_made(cell, found.path) if found.derived else "",
         problem=None,
     )
+
+
+def require_native(cell: CellConfig, file: PlannedFile) -> None:
+    """Check that a file which is at hand can call tools natively, where the cell asks for that.
+
+    Raises
+    ------
+    ModelFileError
+        Its chat template has no tool calls, or loses a part of such a conversation.
+    """
+    wanted = cell.executor.kind is ExecutorKind.native
+    if not wanted or cell.engine.kind is not EngineKind.llama_cpp or file.presence is not Presence.present:
+        return
+    world = build_world(cell.suite)
+    tools = schemas(task_tools(world, world.tasks[0]))
+    facts = inspect(Path(file.place), for_chat=is_own(cell.model))
+    chat_template.require_native(facts, cell.model, tools, file.place)
 
 
 def require_imatrix(cell: CellConfig) -> None:

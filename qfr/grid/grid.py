@@ -13,7 +13,7 @@ from qfr.config import CellConfig
 from qfr.errors import ConfigError, UserError, did_you_mean
 from qfr.grid.checks import check_cell
 from qfr.grid.design import Design, design_of
-from qfr.grid.files import PlannedFile, planned_file, require_imatrix
+from qfr.grid.files import PlannedFile, planned_file, require_imatrix, require_native
 from qfr.grid.prompt_notes import check_prompt_fits
 from qfr.records import FaultKind
 from qfr.shards import read_shards
@@ -144,6 +144,7 @@ def _grid_cell(cell: CellConfig, overrides: tuple[str, ...], files_needed: bool)
         require_imatrix(cell)
         if file.problem is not None:
             raise file.problem
+    require_native(cell, file)
     return GridCell(cell, overrides, design, file)
 
 

@@ -61,12 +61,17 @@ class Plan:
     # Of all distinct clean passes.
     fault_episodes: int
     # Of all fault cells, at most: every task certified.
-    powers: tuple[Power, ...]
-    # One per number of tasks in the grid's suites.
+    task_counts: tuple[int, ...]
+    # Numbers of tasks in the grid's suites.
     llama_commit: str
     llama_commit_source: str
     store: str
     # What was looked at for `status`, or why nothing could be.
+
+    @property
+    def powers(self) -> tuple[Power, ...]:
+        """What a contrast can detect, one per number of tasks."""
+        return tuple(Power(n, detectable(n)) for n in self.task_counts)
 
     @property
     def episodes(self) -> int:
@@ -106,7 +111,7 @@ def make_plan(grid: Grid, held: Mapping[str, str], store: str) -> Plan:
         clean_held=sum(held.get(clean) == FINISHED for clean in cleans),
         clean_episodes=sum(cleans.values()),
         fault_episodes=faults,
-        powers=tuple(Power(n, detectable(n)) for n in sorted(sizes)),
+        task_counts=tuple(sorted(sizes)),
         llama_commit=commit,
         llama_commit_source=source,
         store=store,

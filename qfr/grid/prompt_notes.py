@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from qfr.canonical import quote
-from qfr.config import CellConfig
+from qfr.config import CellConfig, ExecutorKind
 from qfr.errors import ConfigError
 from qfr.grid.checks import build_world
 from qfr.places import conf_folder
@@ -41,6 +41,11 @@ def prompt_lines(cells: Iterable[GridCell]) -> list[str]:
             lines[cell.design.prompt.sha256] = (
                 f"prompt {cell.config.prompt.name} holds {named}: nothing is filled in, the model reads the"
                 " file's very bytes; write the text itself if that is not meant"
+            )
+        if cell.config.executor.kind is ExecutorKind.native and not cell.config.prompt.bare:
+            lines[f"native {cell.design.prompt.sha256}"] = (
+                f"prompt {cell.config.prompt.name} is played natively as it is; if it describes tools and "
+                "the form of a call, the model is told two forms: N0 to N4 leave that to the chat template"
             )
     return list(lines.values())
 

@@ -15,6 +15,7 @@ from qfr.cell import Track, certified, key_of, most_episodes
 from qfr.config import CellConfig
 from qfr.engine.base import Engine
 from qfr.engine.openai.fields import beside_of
+from qfr.engine.pool import WorkerPool
 from qfr.errors import MachineryError, TrackingError
 from qfr.facts import CellFacts, Work
 from qfr.grid.checks import build_world
@@ -134,8 +135,12 @@ class Walking:
             walker(engine, first, self._world, self._prompt.text)(start, faults, record)
             for cell in cells:
                 self._recording.settle(cell)
+        if isinstance(engine, WorkerPool) and not engine.whole:
+            self._say(f"{self._title}: a worker died; the others played its task and all that was left")
         count = engine.counters()
-        inside = count.prefill_seconds + count.decode_seconds
+        workers = len(engine.members) if isinstance(engine, WorkerPool) else 1
+        # Workers evaluate at the same time; the sweep's table is of wall time.
+        inside = (count.prefill_seconds + count.decode_seconds) / max(1, workers)
         SPENT.add(ENGINE, inside)
         SPENT.add(EPISODES, max(0.0, time.perf_counter() - started - inside))
 

@@ -10,6 +10,7 @@ from qfr.engine.base import Engine
 from qfr.engine.files.gguf import ModelFile
 from qfr.engine.files.resolve import resolve
 from qfr.engine.files.vram import process_bytes
+from qfr.engine.pool import WorkerPool, on_gpu, workers_for
 from qfr.engine.scripted import Policy, ScriptedEngine, ScriptedStreams
 from qfr.engine.worker import WorkerEngine
 from qfr.episode import Rules
@@ -72,11 +73,14 @@ class Shelf:
         model = resolve(cell.model, cell.quant, Path(cell.tracking.root) / "models")
         n_ctx = cell.engine.n_ctx or context_need(cell, world, system)
         key = (model.path, model.sha256, repr(cell.engine), n_ctx)
-        if self._engine is None or key != self._key:
+        broken = isinstance(self._engine, WorkerPool) and not self._engine.whole
+        if self._engine is None or key != self._key or broken:
             self.clear()
-            self._engine = loaded = WorkerEngine(model, cell.engine, n_ctx)
+            self._engine = loaded = WorkerPool(model, cell.engine, n_ctx)
             self._key = key
             assure(loaded, cell.engine, Path(cell.tracking.root), _say)
+            if cell.engine.workers or not on_gpu(loaded.info):
+                loaded.grow(workers_for(cell.engine, len(world.tasks)), _say)
             for note in loaded.info.notes():
                 _say(f"{cell.model.name}: chat template: {note}")
         return self._engine, model
@@ -89,13 +93,13 @@ class Shelf:
 
 
 def players(engine: Engine, cell: CellConfig) -> list[Engine]:
-    """Cursors that can play at the same time: a server's as many as the cell asks for, else the engine."""
+    """Engines that can play at the same time: a server's as many as the cell asks for, a pool's workers."""
     if cell.engine.kind is EngineKind.openai:
         from qfr.engine.openai.engine import OpenAIEngine
 
         assert isinstance(engine, OpenAIEngine)
         return [engine.another() for _ in range(cell.engine.server.concurrency)]
-    return [engine]
+    return list(engine.members) if isinstance(engine, WorkerPool) else [engine]
 
 
 def repeated(engine: Engine, cell: CellConfig, world: World, system: str) -> str:
@@ -122,6 +126,7 @@ def rules_of(cell: CellConfig) -> Rules:
         trial=cell.trial,
         fault_times=cell.fault.times,
         fault_retry_after=cell.fault.retry_after,
+        thinking=cell.executor.thinking,
     )
 
 

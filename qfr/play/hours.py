@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qfr.config import CellConfig, EngineKind, TrackingConfig
+from qfr.engine.pool import workers_for
 from qfr.errors import TrackingError
 from qfr.grid.checks import tasks_of
 from qfr.grid.grid import Grid, Walk
@@ -115,7 +116,10 @@ def expected(
             out.append(Expected(name, None, ""))
             continue
         seconds = sum(_by_speed(walk, clean, faults, speed) for walk, clean, faults in walks)
+        workers = workers_for(cell.engine, len(tasks_of(cell.suite)))
+        seconds /= workers
         basis = f"measured speed and {_TURN_TOKENS} tokens a turn"
+        basis += f", {workers} workers" if workers > 1 else ""
         out.append(Expected(name, seconds, basis))
     return tuple(out)
 

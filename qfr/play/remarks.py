@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from qfr.cell import certified
 from qfr.config import CellConfig, EngineKind, Gate
 from qfr.engine.openai.fields import beside_of
-from qfr.records import Channel, Episode, Policy, StopReason
+from qfr.records import Channel, Episode, FaultKind, Policy, StopReason
 from qfr.scoring import score
 
 _REASONS = {
@@ -18,6 +18,7 @@ _REASONS = {
     "out_of_steps": "no answer within suite.step_budget",
     "out_of_errors": "more failed calls than suite.error_budget",
     "out_of_context": "a full context",
+    "stopped_talking": "plain messages without a call",
 }
 _CHANNELS = {
     Channel.tool_name: "tools that do not exist",
@@ -32,7 +33,12 @@ _MANY = 0.05
 
 def remarks(cell: CellConfig, clean: Sequence[Episode], faults: Sequence[Episode]) -> list[str]:
     """Lines about a clean pass and its fault episodes, none where there is nothing to say."""
-    return [*_nothing_certified(cell, clean), *_cut(cell, [*clean, *faults]), *_beside([*clean, *faults])]
+    return [
+        *_nothing_certified(cell, clean),
+        *_never_fired(cell, faults),
+        *_cut(cell, [*clean, *faults]),
+        *_beside([*clean, *faults]),
+    ]
 
 
 def _nothing_certified(cell: CellConfig, clean: Sequence[Episode]) -> list[str]:
@@ -50,9 +56,30 @@ def _nothing_certified(cell: CellConfig, clean: Sequence[Episode]) -> list[str]:
     return [" ".join(lines)]
 
 
+def _never_fired(cell: CellConfig, faults: Sequence[Episode]) -> list[str]:
+    scheduled, missed = Counter[FaultKind](), Counter[FaultKind]()
+    for one in faults:
+        scheduled[one.fault] += one.trace is not None
+        missed[one.fault] += one.trace is not None and one.trace.fired is None
+    lines = []
+    for kind in (kind for kind, count in missed.items() if count and count >= _MANY * scheduled[kind]):
+        line = (
+            f"{missed[kind]} of {scheduled[kind]} scheduled faults ({kind}) never fired: the agent made no "
+            "call at their place. These episodes say nothing about recovery and leave its denominator"
+        )
+        if cell.suite.gate is Gate.none:
+            line += "; suite.gate=none schedules them on tasks that fail without a fault, too"
+        lines.append(line + ".")
+    return lines
+
+
 def _mostly(clean: Sequence[Episode]) -> str:
     found = Counter(
-        turn.observation.channel for one in clean for turn in one.turns if turn.observation.channel
+        step.observation.channel
+        for one in clean
+        for turn in one.turns
+        for step in turn.steps
+        if step.observation.channel
     )
     return f" (failed calls: mostly {_CHANNELS[found.most_common(1)[0][0]]})" if found else ""
 

@@ -13,12 +13,12 @@ from qfr.canonical import canonical, digest
 from qfr.config import CellConfig, EngineKind
 from qfr.engine.base import EngineInfo
 from qfr.engine.files.gguf import ModelFile
+from qfr.episode import schema_version
 from qfr.facts import CellFacts
 from qfr.grid.checks import build_world
 from qfr.grid.design import Design
 from qfr.identity import IDENTITY_VERSION, cell_id, fault_fields, group_fields
 from qfr.places import data_folder
-from qfr.records import ACTING_SCHEMA_VERSION, SCHEMA_VERSION
 from qfr.registration.source_code import code_sha256
 from qfr.scoring import SCORER_VERSION
 from qfr.shards import shard_of, whole_id, with_shard
@@ -62,7 +62,7 @@ def gather(
         clean_id=clean,
         sweep=cell.sweep or "",
         identity_version=IDENTITY_VERSION,
-        schema_version=SCHEMA_VERSION if build_world(cell.suite).plain else ACTING_SCHEMA_VERSION,
+        schema_version=schema_version(cell.executor.kind, plain=build_world(cell.suite).plain),
         scorer_version=SCORER_VERSION,
         prompt_sha256=design.prompt.sha256,
         suite_sha256=design.suite_sha256,

@@ -11,16 +11,13 @@ from pathlib import Path
 
 import filelock
 
-from qfr.config import TrackingConfig
+from qfr.config import CellConfig, TrackingConfig
 from qfr.errors import StoreAway, TrackingError
 from qfr.grid.outcomes import JobOutcome, Status
 from qfr.play.waiting import Patience
 from qfr.tracking.store import open_store
 from qfr.tracking.writing.claims import Claimant, who_plays
 from qfr.tracking.writing.owner import Owner, this_process
-
-# Runs jobs, each a list of overrides; returns what they returned.
-Launch = Callable[[Sequence[Sequence[str]]], Sequence[object]]
 
 _LONGEST_LOOK = 5.0
 # Seconds between two looks at walks that others play.
@@ -31,10 +28,17 @@ class Job:
     """A walk as a launcher takes it."""
 
     name: str
+    cell: CellConfig
+    # As the job plays it, with walk and sweep.
     overrides: Sequence[str]
+    # By which a launcher's worker composes it.
     designs: frozenset[str]
     # Of its cells, the clean pass included.
     clean_design: str
+
+
+# Runs jobs; returns what they returned.
+Launch = Callable[[Sequence[Job]], Sequence[object]]
 
 
 @contextlib.contextmanager
@@ -120,7 +124,7 @@ def run_jobs(
     results: list[object] = []
     while pending:
         held: dict[frozenset[str], str] = {}
-        for one in launch([job.overrides for job in pending.values()]):
+        for one in launch(list(pending.values())):
             left = _left_alone(one)
             if left is not None and left[0] in pending:
                 held[left[0]] = left[1]

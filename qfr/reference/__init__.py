@@ -1,5 +1,5 @@
-"""The reference agents: two small transformers trained on the project's own protocol, and their recipe.
+"""The reference agents: `models/` holds the F16 files that `model=ref_llama` and `model=ref_qwen` run.
 
-`models/` holds the F16 files that `model=ref_llama` and `model=ref_qwen` run. The recipe (`train`, `export`,
-`verify`) needs the extra ``[train]``; nothing else in the project imports PyTorch.
+They are two small transformers trained on the project's own protocol. Their recipe is no part of the package:
+it stands in `tools/reference/` of the source tree.
 """

@@ -24,7 +24,14 @@ from qfr.shards import whole_id
 from qfr.tracking.reading.artifacts import list_artifacts, read_artifact
 from qfr.tracking.reading.cells import LoggedCell, bare_cell
 from qfr.tracking.reading.measures import measure
-from qfr.tracking.reading.tables import call_table, episode_table, read_parquet, score_table
+from qfr.tracking.reading.tables import (
+    LOOP_FILE,
+    call_table,
+    episode_table,
+    loop_table,
+    read_parquet,
+    score_table,
+)
 from qfr.tracking.store import Store
 from qfr.tracking.writing.writer import LOG_FILE, MANIFEST_FILE
 
@@ -172,6 +179,9 @@ def _tables(reading: _Reading, episodes: Sequence[Episode]) -> None:
     for policy in Policy:
         name = f"scores/{policy}@{SCORER_VERSION}.parquet"
         wanted[name] = score_table(episodes, policy, ep_min_calls=calls)
+    held = list_artifacts(reading.store, reading.cell.run_id, "scores")
+    if LOOP_FILE in held:
+        wanted[LOOP_FILE] = loop_table(episodes)
     for name, table in wanted.items():
         data = reading.fetch(name)
         if data is None:
@@ -184,7 +194,7 @@ def _tables(reading: _Reading, episodes: Sequence[Episode]) -> None:
         if not stored.equals(table):
             reading.wrong(f"{name} is not what the log gives: {_table_difference(stored, table)}")
     own = set(wanted)
-    later = [name for name in list_artifacts(reading.store, reading.cell.run_id, "scores") if name not in own]
+    later = [name for name in held if name not in own]
     if later:
         reading.findings.append(note(reading.subject, f"rescored later: {', '.join(sorted(later))}"))
 

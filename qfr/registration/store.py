@@ -24,6 +24,7 @@ from qfr.tracking.reading.artifacts import read_artifact
 from qfr.tracking.reading.search import candidates, is_complete, search
 from qfr.tracking.store import Store, guard, hold_lock, open_store, peek_store
 from qfr.tracking.writing.batches import log_batches, log_files
+from qfr.tracking.writing.owner import source_tags
 
 EXPERIMENT = "qfr-registrations"
 RECORD_FILE, MARKDOWN_FILE = "record.json", "record.md"
@@ -105,8 +106,7 @@ def log_registration(
             "qfr.kind": "registration",
             "qfr.registration": id_of(digest),
             "qfr.origin": origin,
-            "mlflow.source.name": "qfr",
-            "mlflow.source.git.commit": record.code.commit,
+            **source_tags(record.code.commit),
         }
         with guard(store.shown, store.tracking_uri):
             run = store.client.create_run(

@@ -6,14 +6,14 @@ imported log has a second side whose failed calls its own budget counted too (ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from qfr.analysis.diagnostics.budget import ALLOW, BudgetCurve, BudgetTable, Counting, Rule, budget_table
 from qfr.analysis.frames import Cell
-from qfr.analysis.trials import FOREIGN, planned
+from qfr.analysis.trials import FOREIGN, common_budget, planned
 from qfr.records import FaultKind, Policy
 
 _STOP = Rule(Counting.stop_at)
@@ -41,7 +41,18 @@ class RuledCurve:
     curve: BudgetCurve
 
 
-def counted(cell: Cell, policy: Policy, others: OtherErrors | None = None) -> tuple[Counted, ...]:
+def shared_budget(cells: Sequence[Cell], others: OtherErrors | None = None) -> int | None:
+    """Return the one error budget that imported logs are recounted under together; None for our own cells."""
+    logs = [cell for cell in cells if cell.facts.executor == FOREIGN]
+    if not logs:
+        return None
+    most = (max(int(frame["errors"].max()) for _, frame in _sides(cell, others)) for cell in logs)
+    return common_budget((planned(cell.facts).max_errors for cell in logs), most)
+
+
+def counted(
+    cell: Cell, policy: Policy, others: OtherErrors | None = None, budget: int | None = None
+) -> tuple[Counted, ...]:
     """Recount a cell under every rule that makes a difference for its kind; the figures' rule comes first.
 
     Parameters
@@ -51,9 +62,11 @@ def counted(cell: Cell, policy: Policy, others: OtherErrors | None = None) -> tu
     policy : Policy
     others : callable, optional
         Failed calls of the other side of imported logs.
+    budget : int, optional
+        The largest K of an imported log; None takes its own.
     """
     if cell.facts.executor == FOREIGN:
-        return _foreign(cell, policy, others)
+        return _foreign(cell, policy, others, shared_budget([cell], others) if budget is None else budget)
     rules = (ALLOW, _STOP)
     if cell.facts.fault != FaultKind.none:
         return tuple(Counted(rule.text, recount(cell, policy, rule)) for rule in (*rules, *_INJECTED))
@@ -69,21 +82,25 @@ def recount(cell: Cell, policy: Policy, rule: Rule = ALLOW) -> BudgetTable:
     return budget_table(name, clean.episodes, episodes, policy=policy, budget=budget, rule=rule)
 
 
-def _foreign(cell: Cell, policy: Policy, others: OtherErrors | None) -> tuple[Counted, ...]:
+def _foreign(
+    cell: Cell, policy: Policy, others: OtherErrors | None, budget: int | None
+) -> tuple[Counted, ...]:
+    return tuple(
+        Counted(
+            f"{rule.counting}, {whose}",
+            budget_table(cell.facts.quant, frame, None, policy=policy, budget=budget or 0, rule=rule),
+        )
+        for whose, frame in _sides(cell, others)
+        for rule in (ALLOW, _STOP)
+    )
+
+
+def _sides(cell: Cell, others: OtherErrors | None) -> list[tuple[str, pd.DataFrame]]:
+    """Episodes by whose failed calls they count."""
     sides = [("the agent's failed calls", cell.episodes)]
     more = None if others is None else others(cell.facts.cell_id)
     if more is not None:
         both = cell.episodes.merge(more, on=_KEYS, how="left", validate="one_to_one")
         both["errors"] = both["errors"].astype("int64") + both["user_errors"].fillna(0).astype("int64")
         sides.append(("failed calls of both sides", both))
-    stated = planned(cell.facts).max_errors
-    # A log without a budget of its own is recounted from the most failed calls that it holds.
-    budget = max(int(frame["errors"].max()) for _, frame in sides) if stated is None else stated
-    return tuple(
-        Counted(
-            f"{rule.counting}, {whose}",
-            budget_table(cell.facts.quant, frame, None, policy=policy, budget=budget, rule=rule),
-        )
-        for whose, frame in sides
-        for rule in (ALLOW, _STOP)
-    )
+    return sides

@@ -7,7 +7,7 @@ its fault episodes; comparisons run over the episodes that both presets played.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -26,9 +26,20 @@ from qfr.analysis.frames import Cell, cell_key
 from qfr.analysis.levels import Axis, bits, order_key
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, Target
+from qfr.facts import CellFacts
 from qfr.records import FaultKind, Policy
-from qfr.report.counted import Counted, OtherErrors, RuledCurve, counted, recount
-from qfr.scope import group, scope_of
+from qfr.report.counted import Counted, OtherErrors, RuledCurve, counted, recount, shared_budget
+from qfr.report.imported_process import (
+    blind,
+    imported,
+    seen_amplifications,
+    seen_curves,
+    seen_lengths,
+    seen_rates,
+    seen_recovery,
+    with_tokens,
+)
+from qfr.scope import Scope, group, scope_of
 from qfr.stats.intervals import Options
 
 #: Task weights drawn per quantity at most; large suites get fewer resamples.
@@ -52,6 +63,9 @@ class Agent:
     """One preset under one prompt and one fault: its clean pass and its fault episodes, or either alone."""
 
     key: CellKey
+    scope: Scope = field(repr=False)
+    cells: tuple[str, ...]
+    # cell_ids of its runs, the fault cell first.
     curves: tuple[RuledCurve, ...]
     # S(K) of the full pipeline under each counting rule.
     rates: tuple[ChannelRate, ...]
@@ -70,9 +84,13 @@ class Compared:
     """One preset against the highest one under the same prompt and fault."""
 
     key: CellKey
+    scope: Scope = field(repr=False)
+    cells: tuple[str, ...]
+    # cell_ids of both sides, those of the highest preset first.
     reference: str
     gap: BudgetGap | None
-    # None where the two list different tasks.
+    no_gap: str
+    # Why there is none; empty where there is one.
     amplified: tuple[Amplification, ...]
     episodes: int
     # That both played.
@@ -85,6 +103,8 @@ class Repeated:
     """A cell that was really run again under a tighter error budget, beside the recount of its log."""
 
     key: CellKey
+    cells: tuple[str, ...]
+    # The recounted cell, then the one that was run again.
     wide: int
     # Error budget of the log that is recounted.
     found: Rerun
@@ -125,7 +145,9 @@ def diagnose(
     compared: list[Compared] = []
     fewest = DEFAULT.resamples
     for members in _settings(given):
-        played = [one for cell in members if (one := _played(cell, sources, (policy, told))) is not None]
+        budget = shared_budget(members, sources.others)
+        how = (policy, told, budget)
+        played = [one for cell in members if (one := _played(cell, sources, how)) is not None]
         for one in played:
             work = _Work(policy, seed, ep_min_calls, _options(len(one.log.tasks)))
             fewest = min(fewest, work.options.resamples)
@@ -165,8 +187,13 @@ class _Played:
     """One preset's log and its recount."""
 
     key: CellKey
+    scope: Scope = field(repr=False)
+    cells: tuple[str, ...]
+    facts: CellFacts
     log: Log
     counts: tuple[Counted, ...]
+    tokens: bool = True
+    # The tokens that were written are known.
 
     @property
     def table(self) -> BudgetTable:
@@ -180,16 +207,28 @@ def _place(cell: Cell) -> tuple[float, str]:
     return order, cell.facts.cell_id
 
 
-def _played(cell: Cell, sources: Sources, how: tuple[Policy, Mapping[str, str]]) -> _Played | None:
-    (policy, told), name = how, cell.facts.quant
+def _played(
+    cell: Cell, sources: Sources, how: tuple[Policy, Mapping[str, str], int | None]
+) -> _Played | None:
+    (policy, told, budget), name = how, cell.facts.quant
     logs = []
+    tokens = True
     for part in (cell,) if cell.clean is None else (cell.clean, cell):
         found = sources.calls(part.facts.cell_id)
         if found is None:
             return None
-        logs.append(make_log(name, part.episodes, found))
+        episodes = part.episodes
+        if imported(part.facts):
+            details = None if sources.others is None else sources.others(part.facts.cell_id)
+            episodes, tokens = with_tokens(episodes, details)
+        logs.append(make_log(name, episodes, found))
     key = cell_key(cell.facts, told[cell.facts.cell_id])
-    return _Played(key, pool(name, logs), counted(cell, policy, sources.others))
+    counts = counted(cell, policy, sources.others, budget)
+    return _Played(key, scope_of(cell.facts), _cells(cell), cell.facts, pool(name, logs), counts, tokens)
+
+
+def _cells(cell: Cell) -> tuple[str, ...]:
+    return (cell.facts.cell_id, *(() if cell.clean is None else (cell.clean.facts.cell_id,)))
 
 
 def _repeated(cells: Iterable[Cell], policy: Policy) -> tuple[Repeated, ...]:
@@ -199,7 +238,8 @@ def _repeated(cells: Iterable[Cell], policy: Policy) -> tuple[Repeated, ...]:
     for pair in rerun_pairs([cell.facts for cell in whole]):
         wide, tight = whole[pair.wide], whole[pair.tight]
         both = rerun(recount(wide, policy), recount(tight, policy))
-        found.append(Repeated(cell_key(wide.facts), wide.facts.error_budget, both))
+        ids = (*_cells(wide), *_cells(tight))
+        found.append(Repeated(cell_key(wide.facts), ids, wide.facts.error_budget, both))
     return tuple(found)
 
 
@@ -209,31 +249,56 @@ def _options(tasks: int) -> Options:
 
 
 def _agent(one: _Played, work: _Work) -> Agent:
-    rng = stream(work.seed, ["agent", one.key.name, work.policy.value])
+    rng, options = stream(work.seed, ["agent", one.key.name, work.policy.value]), work.options
     return Agent(
         key=one.key,
-        curves=tuple(RuledCurve(c.rule, budget_curve(c.table, Target.full)) for c in one.counts),
-        rates=channel_rates(one.log, rng=rng, options=work.options, ep_min_calls=work.ep_min_calls),
-        margins=turn_margins(one.log, work.policy, rng=rng, options=work.options),
-        recovery=recovery(one.log, rng=rng, options=work.options),
-        lengths=lengths(one.log.episodes, work.policy, rng=rng, options=work.options),
+        scope=one.scope,
+        cells=one.cells,
+        curves=seen_curves(
+            (RuledCurve(c.rule, budget_curve(c.table, Target.full)) for c in one.counts), one.facts, options
+        ),
+        rates=seen_rates(
+            channel_rates(one.log, rng=rng, options=options, ep_min_calls=work.ep_min_calls),
+            one.facts,
+            options,
+        ),
+        margins=turn_margins(one.log, work.policy, rng=rng, options=options),
+        recovery=seen_recovery(recovery(one.log, rng=rng, options=options), one.facts, options),
+        lengths=seen_lengths(
+            lengths(one.log.episodes, work.policy, rng=rng, options=options),
+            one.facts,
+            options,
+            tokens=one.tokens,
+        ),
     )
 
 
 def _compared(high: _Played, low: _Played, work: _Work) -> Compared:
     rng = stream(work.seed, ["compared", high.key.name, low.key.name, work.policy.value])
     first, second = shared(high.log, low.log)
+    unseen = next((reason for one in (high, low) if (reason := blind(one.facts))), "")
     gap = None
-    if set(high.table.tasks) == set(low.table.tasks) and high.table.budgets == low.table.budgets:
+    if not unseen and set(high.table.tasks) & set(low.table.tasks):
+        # Logs of other programs may list different tasks; the shared ones are paired.
+        same = set(high.table.tasks) == set(low.table.tasks)
         gap = budget_gap(
-            high.table, low.table, Target.full, rng=rng, resamples=max(1_000, work.options.resamples)
+            high.table,
+            low.table,
+            Target.full if same else Target.matched,
+            rng=rng,
+            resamples=max(1_000, work.options.resamples),
         )
     return Compared(
         key=low.key,
+        scope=low.scope,
+        cells=(*high.cells, *low.cells),
         reference=high.key.quant,
         gap=gap,
-        amplified=amplifications(
-            first, second, rng=rng, options=work.options, ep_min_calls=work.ep_min_calls
+        no_gap="" if gap is not None else unseen or "the two logs share no task",
+        amplified=seen_amplifications(
+            amplifications(first, second, rng=rng, options=work.options, ep_min_calls=work.ep_min_calls),
+            high.facts,
+            low.facts,
         ),
         episodes=first.n_episodes,
         novelty=novelty(first, second, rng=rng, options=work.options),

@@ -13,6 +13,8 @@ from rich.text import Text
 from qfr.foreign import ForeignRun, Requestor
 from qfr.foreign.measures import BudgetRule, Convention, budget_curve, pass_hat_k, success
 from qfr.foreign.rates import channel_rates, lengths, recovery
+from qfr.foreign.trials import counted
+from qfr.report.formats import percent
 
 #: Budgets from here down are all listed; of larger ones only the run's own.
 _LISTED_FROM = 10
@@ -37,8 +39,10 @@ def print_log(run: ForeignRun, names: str, most_k: int, out: Console) -> None:
     out.print(plain(f"{info.source}: {info.kind}, {info.domain or 'domain unknown'}, {names}", "bold"))
     for line in _head(run):
         out.print(Padding(plain(line), (0, 0, 0, 2)))
-    for table in (_powers(run, most_k), _channels(run), _budgets(run)):
+    for table in (_powers(run, most_k), _channels(run), *([] if run.blind else [_budgets(run)])):
         out.print(Padding(table, (1, 0, 0, 2)))
+    if run.blind:
+        out.print(Padding(plain(f"success under an error budget: {run.blind}"), (1, 0, 0, 2)))
     out.print()
     for line in _process(run):
         out.print(Padding(plain(line), (0, 0, 0, 2)))
@@ -71,11 +75,6 @@ def row(table: Table, *values: str) -> None:
     table.add_row(*(plain(value) for value in values))
 
 
-def percent(share: float | None, digits: int = 1) -> str:
-    """Return ``12.3 %``, a dash for None."""
-    return "–" if share is None else f"{100 * share:.{digits}f} %"
-
-
 def _head(run: ForeignRun) -> Iterable[str]:
     info, share = run.info, success(run)
     planned = share.scored + share.excluded
@@ -85,6 +84,7 @@ def _head(run: ForeignRun) -> Iterable[str]:
         for name, value in (
             ("agent", info.agent),
             ("user simulator", info.user_model),
+            ("agent writes", "its calls as text" if info.text_agent else ""),
             ("step budget", info.max_steps),
             ("error budget", info.max_errors),
             ("seed", info.seed),
@@ -93,8 +93,9 @@ def _head(run: ForeignRun) -> Iterable[str]:
     ]
     if told:
         yield ", ".join(told)
-    plan = f"{len(run.tasks)} tasks × {info.trials} trials"
-    yield f"{share.scored} of {planned} simulations scored; planned: {plan}"
+    plan = f"{counted(len(run.tasks), 'task')} × {counted(info.trials, 'trial')}"
+    guess = "" if info.plan_stated else " (as many as it holds; the log states no plan)"
+    yield f"{share.scored} of {planned} simulations scored; planned: {plan}{guess}"
     for each in run.excluded_by_reason():
         places = [f"{gone.task}/{gone.trial}" for gone in run.excluded if gone.reason == each.reason]
         more = "" if len(places) <= _MOST_PLACES else f" … and {len(places) - _MOST_PLACES} more"
@@ -117,7 +118,7 @@ def _powers(run: ForeignRun, most_k: int) -> Table:
         if removed.value is not None and removed.fewest_trials < run.info.trials:
             note = f"a task rests on {removed.fewest_trials} of {run.info.trials} trials"
         if removed.dropped_tasks:
-            note += f"; {removed.dropped_tasks} tasks dropped out"
+            note = "; ".join(filter(None, (note, f"{removed.dropped_tasks} tasks dropped out")))
         row(
             table, str(k), percent(removed.value), str(removed.n_tasks), percent(failed.value),
             str(failed.n_tasks), note,
@@ -132,10 +133,15 @@ def _channels(run: ForeignRun) -> Table:
     )  # fmt: skip
     for rate in channel_rates(run):
         row(
-            table, rate.channel, str(rate.events), str(rate.calls), percent(rate.rate, 2),
-            f"{rate.episodes_with} of {rate.episodes}", percent(rate.share), rate.note or "",
+            table, rate.channel, _count(rate.events), str(rate.calls), percent(rate.rate, 2),
+            "–" if rate.episodes_with is None else f"{rate.episodes_with} of {rate.episodes}",
+            percent(rate.share), rate.note or "",
         )  # fmt: skip
     return table
+
+
+def _count(events: int | None) -> str:
+    return "–" if events is None else str(events)
 
 
 def _budgets(run: ForeignRun) -> Table:
@@ -169,7 +175,9 @@ def _process(run: ForeignRun) -> Iterable[str]:
             f"({after.recovered} of {after.errors}; {after.last} were the last call)"
         )
     if long.agent_calls is not None:
+        told = "calls not observable," if run.blind else f"{long.agent_calls:.1f} calls and"
+        tokens = "" if long.tokens is None else f", {long.tokens:,.0f} tokens written by the agent"
         yield (
-            f"per simulation: {long.agent_calls:.1f} calls and {long.agent_messages or 0:.1f} messages of "
-            f"the agent, {long.user_calls or 0:.1f} calls of the user"
+            f"per simulation: {told} {long.agent_messages or 0:.1f} messages of the agent, "
+            f"{long.user_calls or 0:.1f} calls of the user{tokens}"
         )

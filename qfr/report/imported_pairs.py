@@ -12,10 +12,12 @@ from qfr.analysis.diagnostics.channels import Verdict
 from qfr.analysis.diagnostics.novelty import Novelty
 from qfr.analysis.imported import Comparison, Gap
 from qfr.analysis.results import Contrast
-from qfr.report.imported import grid, percent, plain, row
-from qfr.report.layout import p_value, signed
+from qfr.report.formats import p_value, percent, signed
+from qfr.report.imported import grid, plain, row
 from qfr.stats.intervals import Estimate
 
+#: Events that no log of another program shows: it keeps no call that it could not read, and no reports.
+_UNSEEN = ("format", "premature_give_up")
 #: Signatures of failing calls that are listed.
 _MOST_SIGNATURES = 6
 
@@ -31,6 +33,9 @@ def print_comparison(found: Comparison, out: Console) -> None:
         out.print(Padding(plain(line), (0, 0, 0, 2)))
     for told in found.differences:
         out.print(Padding(plain(f"⚠ differs besides: {told}", "yellow"), (0, 0, 0, 2)))
+    if found.blind:
+        out.print(Padding(plain(f"failing calls are not compared: {found.blind}"), (0, 0, 0, 2)))
+        return
     out.print(Padding(_amplified(found), (1, 0, 0, 2)))
     out.print()
     for one in found.novelty:
@@ -82,7 +87,7 @@ def _amplified(found: Comparison) -> Table:
         text=("event",),
     )  # fmt: skip
     for one in found.amplifications:
-        if one.verdict is Verdict.not_possible:
+        if one.verdict is Verdict.not_possible or one.event in _UNSEEN:
             continue
         told = "" if one.verdict is Verdict.ratio else str(one.verdict)
         rates = (

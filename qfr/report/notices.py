@@ -11,6 +11,7 @@ from qfr.analysis.named_groups import not_run
 from qfr.analysis.trials import FOREIGN
 from qfr.registration.status import Standing
 from qfr.report.build import Report
+from qfr.report.imported_page import limits
 from qfr.report.layout import PANELS, TITLES, cell_name
 
 #: Names listed in one warning; the tables and files hold all of them.
@@ -32,6 +33,7 @@ def notices(report: Report) -> tuple[Notice, ...]:
         *_gaps(report),
         *_certified(report),
         *_undelivered(report),
+        *_limits(report),
         *_intervals(report),
         *_asked(report),
         *_apart(report),
@@ -148,6 +150,11 @@ def _excluded(report: Report) -> Iterator[Notice]:
             "as successes.",
             clipped(tuple(items)),
         )
+
+
+def _limits(report: Report) -> Iterator[Notice]:
+    if items := limits(report):
+        yield Notice("What limits the numbers of imported logs", "", items)
 
 
 def _intervals(report: Report) -> Iterator[Notice]:

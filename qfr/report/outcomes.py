@@ -27,6 +27,7 @@ ENDINGS = {
     "out_of_steps": "ran out of steps",
     "out_of_errors": "ran out of errors",
     "out_of_context": "ran out of context",
+    "stopped_talking": "stopped calling tools",
 }
 #: What the colours of the squares mean, by code.
 MEANINGS = (

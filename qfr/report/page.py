@@ -10,15 +10,19 @@ import jinja2
 
 from qfr.records import Policy
 from qfr.report import cellviews, contrasttables, views
-from qfr.report.budgettables import rerun_table
+from qfr.report.ablations import ablation_sections
+from qfr.report.agreement import agreement_tables
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
+from qfr.report.imported_page import log_table
+from qfr.report.imported_process import only_imported
 from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
-from qfr.report.processtables import parting_table, process_tables
+from qfr.report.processtables import parting_table, process_tables, rerun_table
 from qfr.report.ranking import ONE_LOOK, Ranking, rankings
 from qfr.report.registration_tables import standing_table
+from qfr.report.repairs import repair_sections
 from qfr.report.replication import Replication, replication
 from qfr.report.sections import (
     FigureView,
@@ -33,7 +37,8 @@ from qfr.report.sections import (
 )
 from qfr.report.text import spelled
 from qfr.report.transcripts import Transcripts
-from qfr.report.words import Answer, answers, overview
+from qfr.report.waste import waste_table
+from qfr.report.words import Answer, answers, overview, varies
 
 #: A longer text is cut on the page; the files hold it whole.
 LONGEST_TEXT = 400
@@ -72,12 +77,18 @@ class Page:
     # The headline policy.
     command: str
     agents: tuple[str, ...]
+    varies: str
+    # What differs between the settings shown; empty where names say it all.
     overview: tuple[str, ...]
     rankings: tuple[Ranking, ...]
     one_look: str
     # Under which conditions the verdicts hold.
     answers: tuple[Answer, ...]
     notices: tuple[Notice, ...]
+    imported: views.Table
+    # Imported logs; no rows where there is none.
+    logs_only: bool
+    # The report is of imported logs alone: nothing was injected.
     plans: tuple[Plan, ...]
     unregistered: str
     # One sentence where nothing was registered; empty otherwise.
@@ -86,6 +97,9 @@ class Page:
     # Model against model at equal memory.
     prompts: tuple[Illustrated, ...]
     ladders: tuple[Illustrated, ...]
+    ablations: tuple[Illustrated, ...]
+    repairs: tuple[Illustrated, ...]
+    # Clauses of the prompt, with and without.
     several: tuple[views.Table, ...]
     # Several contrasts at once: adjusted tests, simultaneous intervals, named groups.
     recovery: tuple[NamedTable, ...]
@@ -104,6 +118,8 @@ class Page:
     clean: views.Table
     faulted: views.Table
     permanent: views.Table | None
+    waste: views.Table | None
+    # Loops, forced ends, costs per solved episode.
     dropped: views.Table
     provenance: tuple[views.Table, ...]
     ids: views.Table
@@ -130,6 +146,10 @@ def page_of(report: Report) -> Page:
     """Arrange a report for the template."""
     options = report.options
     policies = (options.policy, *(policy for policy in Policy if policy is not options.policy))
+    logs_only = only_imported(report.facts)
+    if logs_only:
+        # Success is the log's own word: both policies say the same.
+        policies = policies[:1]
     names = tuple(policy.value for policy in policies)
     by_policy = [groups(report, name) for name in names]
     by_memory = [memory_groups(report, name) for name in names]
@@ -143,35 +163,41 @@ def page_of(report: Report) -> Page:
         policy=options.policy.value,
         command=options.command,
         agents=agents,
+        varies=varies(report),
         overview=overview(report),
         rankings=rankings(report),
         one_look=ONE_LOOK,
         answers=answers(report),
         notices=notices(report),
+        imported=log_table(report),
+        logs_only=logs_only,
         plans=tuple(
             Plan(one.title, one.summary, one.missing, standing_table(one, report.contrasts))
             for one in report.followed
         ),
-        unregistered="" if report.followed else _UNREGISTERED,
+        unregistered="" if report.followed or logs_only else _UNREGISTERED,
         sections=tuple(contrast_section(sides, how) for sides in zip(*by_policy, strict=True)),
         memory=tuple(contrast_section(sides, how) for sides in zip(*by_memory, strict=True)),
         prompts=prompt_sections(report, names),
         ladders=tuple(ladder_section(one, agents) for one in report.ladders if one.policy == names[0]),
+        ablations=ablation_sections(report),
+        repairs=repair_sections(report),
         several=_several(report),
         recovery=tuple(NamedTable(p, *row) for p in names for row in cellviews.recovery_tables(report, p)),
         full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
         process=_process(report),
         reruns=_reruns(report),
-        process_tables=() if report.diagnosed is None else process_tables(report.diagnosed),
+        process_tables=process_tables(report.results),
         maps=_maps(report),
         transcripts=given,
         log_index=log_index(report),
-        partings=parting_table(() if given is None else given.partings),
+        partings=parting_table(report.results),
         replication=beside,
         beside=() if beside is None else tuple(figure_view(one, False) for one in beside.figures),
-        clean=cellviews.process_table(report.processes, faulted=False),
-        faulted=cellviews.process_table(report.processes, faulted=True),
-        permanent=cellviews.counted_table(report.processes),
+        clean=cellviews.process_table(report.results, faulted=False),
+        faulted=cellviews.process_table(report.results, faulted=True),
+        permanent=cellviews.counted_table(report.results),
+        waste=waste_table(report),
         dropped=cellviews.dropped_table(report),
         provenance=cellviews.provenance_tables(report.facts),
         ids=cellviews.cell_ids(report.facts),
@@ -200,6 +226,7 @@ def _several(report: Report) -> tuple[views.Table, ...]:
     ]
     together = [one for one in report.together if one.policy == policy]
     tables = (*families, contrasttables.together_table(together), contrasttables.group_table(report.grouped))
+    tables = (*tables, *agreement_tables(report))
     return tuple(table for table in tables if table.rows)
 
 
@@ -228,8 +255,8 @@ def _process(report: Report) -> tuple[Illustrated, ...]:
 
 
 def _reruns(report: Report) -> views.Table | None:
-    found = () if report.diagnosed is None else report.diagnosed.repeated
-    return rerun_table(found) if found else None
+    found = rerun_table(report.results)
+    return found if found.rows else None
 
 
 def _maps(report: Report) -> tuple[FigureView, ...]:

@@ -44,6 +44,8 @@ class Packed:
 class Parting:
     """Where the episodes of two cells part, in counts."""
 
+    cells: tuple[str, ...]
+    # cell_ids of both.
     model: str
     prompt: str
     fault: str
@@ -61,6 +63,7 @@ class Parting:
         """Of two cells of one model."""
         first, second = sides
         return cls(
+            cells=(first.cell_id, second.cell_id),
             model=first.model,
             prompt=first.prompt,
             fault=first.fault,
@@ -146,10 +149,10 @@ def _turn(turn: Turn) -> _Json:
     return {
         "text": _clipped(made.text),
         "call": _clipped(f"{turn.call.tool} {turn.call.arguments}") if turn.call and apart else None,
-        "answer": _clipped(answer.text),
-        "ok": answer.ok,
+        "answer": _clipped("\n".join(step.observation.text for step in turn.steps)),
+        "ok": all(step.observation.ok for step in turn.steps),
         "channel": None if answer.channel is None else str(answer.channel),
-        "injected": answer.injected,
+        "injected": any(step.observation.injected for step in turn.steps),
         "parse": str(turn.parse),
         "stop": str(made.stop),
         "tokens": tokens,

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy.optimize import brentq
-from scipy.special import stdtrit
+from scipy.special import nctdtr, stdtrit
 
 from qfr.stats.lattice import Lattice
 from qfr.stats.reliability import doubt
@@ -88,7 +87,10 @@ def power_of(n: int, difference: float, spread: float, alpha: float = 0.05) -> f
         raise ValueError(f"power needs two tasks and a positive spread, not n = {n}, spread = {spread}")
     shift = abs(difference) / spread * math.sqrt(n)
     limit = float(stdtrit(n - 1, 1 - alpha / 2))
-    # scipy.stats takes most of a second to load; scipy.special's noncentral t turns nan at large shifts.
+    found = 1 - float(nctdtr(n - 1, shift, limit)) + float(nctdtr(n - 1, shift, -limit))
+    if not math.isnan(found):
+        return found
+    # At large shifts scipy.special gives nan; scipy.stats does not, and takes most of a second to load.
     from scipy.stats import nct
 
     # The second term is the rejection on the wrong side, as an upper tail because the lower one turns nan.
@@ -123,10 +125,15 @@ def detectable(n: int, spread: float = ASSUMED_SPREAD, alpha: float = 0.05, powe
         return Detectable(None, n, spread, alpha, power, False, reason)
     if power <= alpha:
         return Detectable(0.0, n, spread, alpha, power, True, "the wanted power does not exceed alpha")
-    high = spread
+    # The answer lies near the shift that only the limit would need; scipy.optimize takes longer to load than
+    # halving takes.
+    low, high = 0.0, spread * (1 + float(stdtrit(n - 1, 1 - alpha / 2))) / math.sqrt(n)
     while power_of(n, high, spread, alpha) < power:
-        high *= 2
-    difference = float(brentq(lambda d: power_of(n, d, spread, alpha) - power, 0.0, high))
+        low, high = high, 2 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if power_of(n, middle, spread, alpha) < power else (low, middle)
+    difference = high
     attainable = difference <= 1
     remark = None if attainable else "larger than 100 points: not attainable with these tasks"
     return Detectable(difference, n, spread, alpha, power, attainable, remark)

@@ -23,7 +23,8 @@ from qfr.records import Role as Role
 from qfr.records import Tool as Tool
 
 State = Mapping[str, Json] | None
-# A world's state in the middle of an episode; None where no call changes anything.
+# A world's state in the middle of an episode; None where no call changes anything. An entry whose name begins
+# with an underscore holds what was only read or said: a call that changes nothing else is no write.
 Answer = Decimal | str | tuple[str, ...] | None
 # What a task asks for: a number, a text, a set of ids in any order, or nothing but the right final state.
 
@@ -190,8 +191,13 @@ class World(Protocol):
     ) -> tuple[State, Outcome]:
         """Answer a well-formed call of an existing tool. Pure, and never raises on the model's values.
 
-        A lookup, and a call that is not `Found`, return the very state they were given.
+        A lookup, and a call that is not `Found`, return the very state they were given, apart from entries
+        that begin with an underscore.
         """
+        ...
+
+    def heard(self, task: Task, state: State) -> State:
+        """The state once the user's next message has come."""
         ...
 
     def check(self, task: Task, state: State, answer: Json) -> Verdict:
@@ -240,6 +246,9 @@ class PartOfWorld:
         self, task: Task, state: State, tool: str, arguments: Mapping[str, Json]
     ) -> tuple[State, Outcome]:
         return self.whole.call(task, state, tool, arguments)
+
+    def heard(self, task: Task, state: State) -> State:
+        return self.whole.heard(task, state)
 
     def check(self, task: Task, state: State, answer: Json) -> Verdict:
         return self.whole.check(task, state, answer)
@@ -333,6 +342,18 @@ def tool_block(world: World) -> str:
     first, *others = world.tasks
     shared = [tool for tool in task_tools(world, first) if all(tool.name in task.tools for task in others)]
     return "\n".join(["Tools:", *(f"- {tool.signature}: {tool.doc}" for tool in shared)])
+
+
+def heard_until(world: World, task: Task, state: State, user: int, until: int) -> tuple[State, int]:
+    """The state once the user's messages up to number `until` have come, and that number."""
+    for _ in range(user, until):
+        state = world.heard(task, state)
+    return state, max(user, until)
+
+
+def effects(state: State) -> State:
+    """A state without what was only read or said: entries whose names begin with an underscore."""
+    return state and {name: value for name, value in state.items() if not name.startswith("_")}
 
 
 def state_digest(state: State) -> str:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from qfr.canonical import Json, read_json
 from qfr.faults import FAULTS, FaultKind, Reach, Reply
 from qfr.records import FaultTrace, ToolCall
-from qfr.world.base import Found, Outcome, Site, State, Task, World
+from qfr.world.base import Found, Outcome, Site, State, Task, World, effects
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,10 @@ class Injector:
         if self._fired is not None and self._witnessed is None and turn > self._fired:
             self._witnessed = turn
 
+    def heard(self) -> None:
+        """Note that the user's next message came."""
+        self.state = self._world.heard(self._task, self.state)
+
     def answer(self, turn: int, call: ToolCall, arguments: Mapping[str, Json]) -> Answered:
         """Answer a well-formed call: the fault's answer where it applies, else the world's."""
         fault = self._fault
@@ -138,7 +142,7 @@ class Injector:
         """Carry the call out in the world."""
         before = self.state
         self.state, outcome = self._world.call(self._task, before, tool, arguments)
-        if at_site and self.state is not before and self.state != before:
+        if at_site and self.state is not before and effects(self.state) != effects(before):
             self.duplicate_writes += self._effects > 0
             self._effects += 1
         return outcome

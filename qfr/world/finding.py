@@ -21,13 +21,21 @@ from typing import Literal
 
 from qfr.canonical import Json
 from qfr.errors import ConfigError, MachineryError, QfrError, did_you_mean
-from qfr.world import ledger, orders, tasks
+from qfr.world import bfcl, ledger, orders, tasks
 from qfr.world.base import Habits, Outcome, Site, State, Suite, Task, Tool, Transcript, Verdict, World
 
 GROUP = "qfr.worlds"
 Factory = Callable[[Suite], World]
-BUILT_IN: Mapping[str, Factory] = {orders.NAME: orders.of_suite, ledger.NAME: ledger.of_suite}
-_FAMILIES: Mapping[str, tuple[str, ...]] = {orders.NAME: tasks.FAMILIES, ledger.NAME: ledger.FAMILIES}
+BUILT_IN: Mapping[str, Factory] = {
+    orders.NAME: orders.of_suite,
+    ledger.NAME: ledger.of_suite,
+    bfcl.NAME: bfcl.of_suite,
+}
+_FAMILIES: Mapping[str, tuple[str, ...]] = {
+    orders.NAME: tasks.FAMILIES,
+    ledger.NAME: ledger.FAMILIES,
+    bfcl.NAME: bfcl.FAMILIES,
+}
 _OURS = Path(__file__).parent
 
 
@@ -188,6 +196,12 @@ class GuardedWorld:
     ) -> tuple[State, Outcome]:
         with self._guard:
             return self.inner.call(task, state, tool, arguments)
+
+    def heard(self, task: Task, state: State) -> State:
+        heard = getattr(self.inner, "heard", None)
+        # A world without several messages of the user need not have it.
+        with self._guard:
+            return state if heard is None else heard(task, state)
 
     def check(self, task: Task, state: State, answer: Json) -> Verdict:
         with self._guard:

@@ -29,9 +29,9 @@ PREFIX = "Observation: "
 
 
 def read_observation(observation: str) -> dict[str, Json]:
-    """What an observation tells, empty when it cannot be read."""
+    """What an observation's line tells, empty when it cannot be read."""
     try:
-        told = read_json(observation.removeprefix(PREFIX))
+        told = read_json(observation.removeprefix(PREFIX).partition("\n")[0])
     except ValueError:
         return {}
     return told if isinstance(told, dict) else {}
@@ -129,7 +129,7 @@ def _after(
     text, observation = transcript[at]
     due = task.gold_calls[place.call] if place.call < len(task.gold_calls) else None
     if "{" not in text:
-        return replace(place, user=place.user + 1)
+        return replace(place, user=place.user + 1, state=world.heard(task, place.state))
     turn, told = text.removeprefix(habits.prose), read_observation(observation)
     if due is None:
         return place

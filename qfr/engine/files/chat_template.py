@@ -8,15 +8,23 @@ from functools import lru_cache
 from pathlib import Path
 
 from qfr.canonical import canonical
-from qfr.config import ModelConfig
+from qfr.config import ModelConfig, Thinking
+from qfr.engine.base import Native
 from qfr.engine.files.gguf import GgufFacts
 from qfr.engine.llama.shape import Shape
 from qfr.engine.llama.template import OWN_VARIABLES, ChatTemplate, sha256_of
 from qfr.engine.llama.transcript import Layout
+from qfr.engine.native.check import call_form
+from qfr.engine.native.conversation import NativeLayout
 from qfr.errors import ConfigError, ModelFileError
 
 # Spellings that stand in for a model's begin and end tokens while no vocabulary is at hand.
 _BOS, _EOS = "<|begin of text|>", "<|end of turn|>"
+# Spellings of tokens that end turns in published templates.
+_LIKELY_ENDS = (
+    *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>"),
+    *("<|return|>", "<|call|>", "<end_of_turn>", "<turn|>", "<｜end▁of▁sentence｜>", "<|endoftext|>"),
+)
 # Templates whose examination is kept.
 _KEPT = 64
 
@@ -59,6 +67,41 @@ def require_template(facts: GgufFacts, model: ModelConfig, where: str) -> None:
 def examined(text: str, options: str, where: str) -> Shape:
     """What a template does with conversations; once per process for each."""
     return Layout(ChatTemplate(text, _BOS, _EOS, where, json.loads(options))).shape
+
+
+def require_native(facts: GgufFacts, model: ModelConfig, tools: str, where: str) -> None:
+    """Refuse a template by which tools cannot be called natively, before anything is derived or loaded.
+
+    Parameters
+    ----------
+    facts : GgufFacts
+    model : ModelConfig
+    tools : str
+        JSON schemas of the tools, as a JSON list.
+    where : str
+        The GGUF.
+
+    Raises
+    ------
+    ModelFileError
+        It has no form of calls, or loses a part of such a conversation.
+    """
+    given = with_template(facts, model)
+    name = where if model.template is None else str(model.template)
+    _natively(given.template, given.template_options, tools, name)
+
+
+@lru_cache(_KEPT)
+def _natively(text: str, options: str, tools: str, where: str) -> None:
+    template = ChatTemplate(text, _BOS, _EOS, where, json.loads(options))
+    layout = Layout(template)
+    # Which tokens end a turn is not known without the vocabulary.
+    likely = [_EOS, *(end for end in _LIKELY_ENDS if end in text)]
+    try:
+        form = call_form(template, ends=likely)
+    except ModelFileError:
+        form = call_form(template, ends=[_EOS])
+    NativeLayout(layout, form, Native(tools, Thinking.template), likely)
 
 
 def _read(path: Path) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from gguf.constants import LlamaFileType
 
 from qfr.engine.files.digests import Progress, verify
-from qfr.engine.files.header import Header, read_header
+from qfr.engine.files.header import Header, check_readable, read_header
 from qfr.engine.files.parts import parts_of, total_bytes
 from qfr.engine.llama.template import sha256_of
 from qfr.errors import ModelFileError
@@ -124,6 +125,15 @@ def inspect(path: Path, *, for_chat: bool = True) -> GgufFacts:
     ModelFileError
         The file or a part of it cannot be read, is damaged, or is no generative language model.
     """
+    # A grid asks again for each of its cells: read anew is only a file that changed.
+    for part in parts_of(path):
+        check_readable(part)
+    stats = [part.stat() for part in parts_of(path)]
+    return _facts(path, for_chat, tuple((one.st_ino, one.st_size, one.st_ctime_ns) for one in stats))
+
+
+@lru_cache(maxsize=64)
+def _facts(path: Path, for_chat: bool, stamps: tuple[tuple[int, int, int], ...]) -> GgufFacts:
     headers = [read_header(part) for part in parts_of(path)]
     first = headers[0]
     _check_split(first, len(headers))

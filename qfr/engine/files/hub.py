@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
-
-from filelock import FileLock
 
 from qfr.errors import ModelFileError
 
@@ -49,8 +45,44 @@ def published_digest(path: Path) -> str | None:
     return name if re.fullmatch(r"[0-9a-f]{64}", name) else None
 
 
+def gguf_names(repo_id: str) -> tuple[str, ...]:
+    """The .gguf files of a repository, split files part by part.
+
+    Raises
+    ------
+    ModelFileError
+        The hub does not answer, there is no such repository, or it holds no GGUF.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    try:
+        names = HfApi().list_repo_files(repo_id)
+    except RepositoryNotFoundError:
+        raise ModelFileError(
+            "there is no such repository, or it needs a token",
+            where=f"hf:{repo_id}",
+            hint="look at the spelling of OWNER/REPO; `hf auth login` for a gated one",
+        ) from None
+    except OfflineModeIsEnabled:
+        raise ModelFileError(
+            "HF_HUB_OFFLINE is set", where=f"hf:{repo_id}", hint="name local files or a folder instead"
+        ) from None
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ModelFileError(
+            f"its files cannot be listed ({first})", where=f"hf:{repo_id}", hint="name local files instead"
+        ) from None
+    found = tuple(sorted(name for name in names if name.endswith(".gguf")))
+    if not found:
+        raise ModelFileError("holds no .gguf file", where=f"hf:{repo_id}")
+    return found
+
+
 def download(file: HubFile, folder: str | None) -> Path:
-    """Fetch a file into the cache, with the hub's progress bar, going on where an earlier try broke off.
+    """Fetch a file into the cache by the hub's own download, with its progress bar.
+
+    A connection that breaks off is taken up again; after a killed process it starts anew.
 
     `HF_ENDPOINT`, `HF_HUB_OFFLINE`, `HF_HUB_CACHE` and the hub's token are honoured. `folder` is where the
     user keeps files, named in the hint.
@@ -60,13 +92,15 @@ def download(file: HubFile, folder: str | None) -> Path:
     ModelFileError
         No network, offline mode, no such repository, revision or file, no access, no space.
     """
-    from huggingface_hub import errors, hf_hub_download
+    from huggingface_hub import errors, get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     # The hub's HTTP errors share this base; which HTTP client it belongs to depends on the hub's version.
     http_error: type[BaseException] = errors.HfHubHTTPError.__bases__[0]
     endpoint = os.environ.get("HF_ENDPOINT")
     try:
-        _fetch(file, endpoint, http_error)
+        # What is not there, or nobody who answers, is said at once: the download tries for half a minute.
+        url = hf_hub_url(file.repo_id, file.filename, revision=file.revision, endpoint=endpoint)
+        get_hf_file_metadata(url)
         return Path(hf_hub_download(file.repo_id, file.filename, revision=file.revision, endpoint=endpoint))
     except errors.GatedRepoError:
         reason = "the repository is gated: accept its terms on its page and log in with `hf auth login`"
@@ -86,49 +120,3 @@ def download(file: HubFile, folder: str | None) -> Path:
         where=str(file),
         hint=f"try again, or put the file {place}, or give model.path=<the file>",
     )
-
-
-def _fetch(file: HubFile, endpoint: str | None, http_error: type[BaseException]) -> None:
-    """Fetch the content to where the hub's own download looks for it before it fetches anything.
-
-    The hub's download starts from nothing in each process; with files of many gigabytes that will not do.
-    """
-    from huggingface_hub import constants, get_hf_file_metadata, get_token, hf_hub_url
-    from huggingface_hub.file_download import http_get, repo_folder_name
-
-    url = hf_hub_url(file.repo_id, file.filename, revision=file.revision, endpoint=endpoint)
-    found = get_hf_file_metadata(url)
-    if found.etag is None or found.size is None:
-        return
-    cache, name = Path(constants.HF_HUB_CACHE), repo_folder_name(repo_id=file.repo_id, repo_type="model")
-    blobs, locks = cache / name / "blobs", cache / ".locks" / name
-    # A signed address elsewhere must not see the token.
-    own = urlsplit(found.location).netloc == urlsplit(url).netloc
-    token = get_token() if own else None
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    for folder in (blobs, locks):
-        folder.mkdir(parents=True, exist_ok=True)
-    whole, partial = blobs / found.etag, blobs / f"{found.etag}.incomplete"
-    with FileLock(locks / f"{found.etag}.lock"):
-        if whole.exists():
-            return
-        with partial.open("ab") as stream:
-            if stream.tell() > found.size:
-                stream.seek(stream.truncate(0))
-            done = stream.tell()
-            free = shutil.disk_usage(blobs).free
-            if free < found.size - done:
-                raise OSError(
-                    f"{(found.size - done) / 1e9:.1f} GB to come, {free / 1e9:.1f} GB free in {blobs}"
-                )
-            while done < found.size:
-                try:
-                    http_get(
-                        found.location, stream, resume_size=done, headers=headers, expected_size=found.size
-                    )
-                except (http_error, OSError):
-                    # Broken off: go on as long as something comes.
-                    if stream.tell() <= done:
-                        raise
-                done = stream.tell()
-        partial.replace(whole)

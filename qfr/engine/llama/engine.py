@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qfr.config import EngineConfig
-from qfr.engine.base import Counters, EngineInfo
+from qfr.engine.base import Counters, EngineInfo, Native, Past
 from qfr.engine.files.gguf import ModelFile
 from qfr.engine.llama.api import LlamaLog
 from qfr.engine.llama.greedy import Logits, Writing
@@ -76,6 +76,7 @@ class LlamaEngine:
     ) -> None:
         opened = open_file(model, config, n_ctx, log)
         self._model, self._tokenizer, self._info = opened.model, opened.tokenizer, opened.info
+        self._native = opened.native
         self._rewind = self._info.rewind
         self._tally = Tally()
         self._held: list[Node] = []
@@ -90,20 +91,29 @@ class LlamaEngine:
         """What answers."""
         return self._info
 
-    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+    def begin(
+        self,
+        system: str,
+        task: str,
+        max_tokens: int,
+        forced: str | None = None,
+        native: Native | None = None,
+    ) -> Generation:
         """Open an episode's transcript and generate its first turn."""
         self._model.require_open()
         self._full = False
-        self._path = EpisodePath(self._tokenizer, system, task)
-        flagged = self._tokenizer.spells_control(system, task)
+        tokenizer = self._tokenizer if native is None else self._native.of(native)
+        self._path = EpisodePath(tokenizer, system, task, native=native is not None)
+        flagged = tokenizer.spells_control(system, task)
         return self._go_on(self._path, self._path.opening(), Asked(max_tokens, forced), flagged)
 
-    def reply(self, observation: str, max_tokens: int, forced: str | None = None) -> Generation:
-        """Append an observation as a user message and generate the next turn."""
+    def reply(self, told: str | Past, max_tokens: int, forced: str | None = None) -> Generation:
+        """Append what the last turn is told and generate the next turn."""
         if self._path is None:
             raise EngineError("an observation came before an episode was opened")
-        flagged = self._tokenizer.spells_control(observation)
-        return self._go_on(self._path, self._path.message(observation), Asked(max_tokens, forced), flagged)
+        text = told.told if isinstance(told, Past) else told
+        flagged = self._path.tokenizer.spells_control(text)
+        return self._go_on(self._path, self._path.message(told), Asked(max_tokens, forced), flagged)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -163,10 +173,11 @@ class LlamaEngine:
             writing = self._write(asked)
             made = generation(
                 writing,
-                self._tokenizer,
+                path.tokenizer,
                 extension.prompt_tokens,
                 rewritten=extension.rewritten,
                 flagged=flagged,
+                native=path.native,
             )
             key = self._tally.visit(path.key, made.token_ids[:-1], kind="turn")
             turn = turn_node(key, asked, made)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from qfr.engine.base import Past
 from qfr.engine.llama.greedy import Logits, Writing
 from qfr.engine.llama.tokens import Kept, Tokenizer
 from qfr.engine.tree import ROOT, Tally
@@ -66,7 +67,13 @@ def position(nodes: Iterable[Read | Node]) -> int:
 
 
 def generation(
-    writing: Writing, tokenizer: Tokenizer, prompt_tokens: int, *, rewritten: int, flagged: bool
+    writing: Writing,
+    tokenizer: Tokenizer,
+    prompt_tokens: int,
+    *,
+    rewritten: int,
+    flagged: bool,
+    native: bool,
 ) -> Generation:
     """What is recorded of a turn that has ended."""
     if writing.stop is None:
@@ -81,6 +88,7 @@ def generation(
         logits_sha256=writing.logits_sha256,
         control_text=flagged or tokenizer.spells_control(text),
         rewritten=rewritten,
+        thought_tokens=tokenizer.thought_tokens(writing.chosen) if native else 0,
     )
 
 
@@ -121,8 +129,8 @@ class EpisodePath:
     turns that it shares with the path so far stays; the rest is read anew, segment by segment.
     """
 
-    def __init__(self, tokenizer: Tokenizer, system: str, task: str) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, system: str, task: str, *, native: bool = False) -> None:
+        self.tokenizer, self.native = tokenizer, native
         self._now = self._next = tokenizer.conversation(system, task)
         self.nodes: list[Read | Written] = []
         self.turns: list[Written] = []
@@ -131,10 +139,10 @@ class EpisodePath:
         """The messages that open the episode."""
         return self._extension()
 
-    def message(self, observation: str) -> Extension:
+    def message(self, told: str | Past) -> Extension:
         """A message after the last turn."""
-        text = self._tokenizer.said(self.turns[-1].generation.text) if self.turns else ""
-        self._next = self._now.grown(text, self._tokenizer.readable(observation))
+        text = self.tokenizer.said(self.turns[-1].generation.text) if self.turns else ""
+        self._next = self._now.grown(text, told)
         return self._extension()
 
     def take(self, extension: Extension, tally: Tally) -> list[Read]:
@@ -171,7 +179,7 @@ class EpisodePath:
             new.append(tokens)
             return True
 
-        transcript = self._tokenizer.segments(self._next.shown())
+        transcript = self.tokenizer.segments(self._next.shown())
         newest: list[tuple[int, ...]] = []
         for place, segment in enumerate(transcript.segments):
             if isinstance(segment, Kept):

@@ -16,7 +16,7 @@ import time
 from dataclasses import replace
 
 from qfr.config import EngineConfig
-from qfr.engine.base import Answered, Ask, Counters, EngineInfo
+from qfr.engine.base import Answered, Ask, Counters, EngineInfo, Past
 from qfr.engine.files.gguf import ModelFile
 from qfr.engine.llama.api import LlamaLog
 from qfr.engine.llama.greedy import Logits, Writing
@@ -69,6 +69,7 @@ class LlamaStreams:
     ) -> None:
         opened = open_file(model, config, n_ctx, log)
         self._model, self._tokenizer, self._info = opened.model, opened.tokenizer, opened.info
+        self._native = opened.native
         self._sequences = Sequences(self._model, config.n_batch)
         self._tally = Tally()
         self._streams = [Stream(number) for number in range(config.streams)]
@@ -169,11 +170,14 @@ class LlamaStreams:
 
     def _open(self, stream: Stream, system: str, ask: Ask) -> Generation | None:
         """Open an episode; the empty turn where its messages do not fit."""
-        stream.episode = EpisodePath(self._tokenizer, system, ask.message)
+        if isinstance(ask.message, Past):
+            raise EngineError("an episode opens with its task")
+        tokenizer = self._tokenizer if ask.native is None else self._native.of(ask.native)
+        stream.episode = EpisodePath(tokenizer, system, ask.message, native=ask.native is not None)
         stream.full = False
         extension = stream.episode.opening()
         stream.prompt_tokens, stream.rewritten = extension.prompt_tokens, extension.rewritten
-        stream.flagged = self._tokenizer.spells_control(system, ask.message)
+        stream.flagged = tokenizer.spells_control(system, ask.message)
         stream.follows, stream.passed = self._kept.get(extension.segments), 0
         if extension.size > self._model.n_ctx:
             return self._out_of_context(stream)
@@ -189,7 +193,8 @@ class LlamaStreams:
             raise EngineError("an observation came before an episode was opened")
         extension = stream.episode.message(ask.message)
         stream.prompt_tokens, stream.rewritten = extension.prompt_tokens, extension.rewritten
-        stream.flagged = self._tokenizer.spells_control(ask.message)
+        told = ask.message.told if isinstance(ask.message, Past) else ask.message
+        stream.flagged = stream.episode.tokenizer.spells_control(told)
         if stream.full or extension.size > self._model.n_ctx:
             return self._out_of_context(stream)
         self._go_back(stream, extension.common)
@@ -311,17 +316,19 @@ class LlamaStreams:
             return None
         if stream.asked.forced is None:
             self._tally.chosen(len(writing.chosen))
+        episode = self._episode(stream)
         made = generation(
             writing,
-            self._tokenizer,
+            episode.tokenizer,
             stream.prompt_tokens,
             rewritten=stream.rewritten,
             flagged=stream.flagged,
+            native=episode.native,
         )
         key = self._tally.visit(self._key(stream), made.token_ids[:-1], kind="turn")
         turn = turn_node(key, stream.asked, made)
         stream.path.append(turn)
-        self._episode(stream).add(turn)
+        episode.add(turn)
         stream.writing = stream.asked = None
         return made
 

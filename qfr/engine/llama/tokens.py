@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from qfr.engine.llama.model import LoadedModel, SpecialToken
-from qfr.engine.llama.transcript import Conversation, Layout, Markup, Shown
+from qfr.engine.llama.transcript import Markup, Shown, Style, Talk, readable
 from qfr.errors import EngineError
+from qfr.thoughts import thought_span
 
 # What C calls blank: llama.cpp strips these around tokens that swallow blanks.
 _BLANKS = " \t\n\v\f\r"
 # Texts whose tokens are kept.
 _REMEMBERED = 1024
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,6 @@ class Transcript:
     # Place of the first segment of the newest message.
 
 
-def readable(text: str) -> str:
-    """The text as it can be encoded: every lone surrogate becomes U+FFFD, all else (NUL too) is kept."""
-    return _SURROGATE.sub("\ufffd", text)
-
-
 class Tokenizer:
     """Segments of one model's transcripts.
 
@@ -66,11 +61,11 @@ class Tokenizer:
     ----------
     model : LoadedModel
         Vocabulary.
-    layout : Layout
+    layout : Layout or NativeLayout
         How its chat template lays conversations out.
     """
 
-    def __init__(self, model: LoadedModel, layout: Layout) -> None:
+    def __init__(self, model: LoadedModel, layout: Style) -> None:
         self.model, self.layout = model, layout
         shape = layout.shape
         used = [special for special in model.specials if special.text in shape.markup]
@@ -84,11 +79,9 @@ class Tokenizer:
 
     # From text to tokens
 
-    readable = staticmethod(readable)
-
-    def conversation(self, system: str, task: str) -> Conversation:
+    def conversation(self, system: str, task: str) -> Talk:
         """An episode that begins."""
-        return Conversation(self.layout, [readable(system), readable(task)])
+        return self.layout.begun(readable(system), readable(task))
 
     def segments(self, shown: Shown) -> Transcript:
         """The transcript as segments, and turns that stand as they were generated.
@@ -169,6 +162,19 @@ class Tokenizer:
         if tokens and self.model.is_end(tokens[-1]):
             tokens = tokens[:-1]
         return b"".join(map(self.model.piece, tokens)).decode("utf-8", "replace")
+
+    def thought_tokens(self, tokens: Sequence[int]) -> int:
+        """How many of a turn's tokens belong to its thoughts, marks included."""
+        text = self.text(tokens)
+        span = thought_span(text, inside=bool(self.layout.shape.thinking))
+        if span is None:
+            return 0
+        begin, end = (len(text[:place].encode()) for place in span)
+        count = at = 0
+        for token in tokens:
+            count += begin <= at < end
+            at += len(self.model.piece(token))
+        return count
 
     def spells_control(self, *texts: str) -> bool:
         """Whether a text holds the spelling of a control token."""

@@ -15,12 +15,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
+from typing import Protocol
 
 from qfr.canonical import canonical
-from qfr.engine.llama.shape import ASSISTANT, MARK, OBSERVATION, TASK, Slot, examine, mark
+from qfr.engine.base import Past
+from qfr.engine.llama.shape import ASSISTANT, MARK, OBSERVATION, TASK, Shape, Slot, examine, mark
 from qfr.engine.llama.template import ChatTemplate
 from qfr.errors import EngineError
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # Conversations whose rendering is kept.
 _KEPT = 512
 
@@ -65,6 +68,36 @@ class Shown:
     bodies: tuple[Body, ...]
     prompt: str
     # Markup behind the last message: it opens the next turn.
+
+
+class Talk(Protocol):
+    """An episode so far."""
+
+    def grown(self, turn: str, told: str | Past) -> Talk:
+        """The episode after a turn and what it is told."""
+        ...
+
+    def shown(self) -> Shown:
+        """The transcript that opens the next turn."""
+        ...
+
+
+class Style(Protocol):
+    """How conversations are laid out."""
+
+    @property
+    def shape(self) -> Shape:
+        """What is known of the template."""
+        ...
+
+    def begun(self, system: str, task: str) -> Talk:
+        """An episode that begins."""
+        ...
+
+
+def readable(text: str) -> str:
+    """The text as it can be encoded: every lone surrogate becomes U+FFFD, all else (NUL too) is kept."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 @dataclass(frozen=True)
@@ -122,6 +155,10 @@ class Layout:
         self._render = lru_cache(_KEPT)(lambda texts: template.write(texts, self.shape.dialect))
         self._altered = lru_cache(_KEPT)(self._alter)
 
+    def begun(self, system: str, task: str) -> Conversation:
+        """An episode that begins."""
+        return Conversation(self, [system, task])
+
     def render(self, texts: Sequence[str]) -> str:
         """The template's text for contents, ready for the next turn."""
         return self._render(tuple(texts))
@@ -176,9 +213,11 @@ class Conversation:
     prompts: list[str] = field(default_factory=list)
     # Markup that opened each turn.
 
-    def grown(self, turn: str, observation: str) -> Conversation:
+    def grown(self, turn: str, told: str | Past) -> Conversation:
         """The episode after a turn and what it is told."""
-        return Conversation(self.layout, [*self.texts, turn, observation], list(self.prompts))
+        if isinstance(told, Past):
+            raise EngineError("a native turn in an episode of the text protocol")
+        return Conversation(self.layout, [*self.texts, turn, readable(told)], list(self.prompts))
 
     def shown(self) -> Shown:
         """The transcript that opens the next turn."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import openai
 
-from qfr.engine.openai.fields import beside_text, well_formed
+from qfr.engine.openai.fields import ServedCall, beside_text, calls_of, well_formed
 from qfr.errors import EngineError
 from qfr.served import ServerConfig
 
@@ -46,6 +46,10 @@ class Answer:
     completion_tokens: int
     beside: Mapping[str, str]
     # Other fields of the message that hold something.
+    calls: tuple[ServedCall, ...]
+    # Calls of tools that the server has read out of what the model wrote.
+    thought_tokens: int
+    # Of the completion, as the server counts; 0 where it does not.
 
 
 class ContextFull(Exception):
@@ -108,8 +112,15 @@ class Client:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def ask(self, model: str, messages: Sequence[tuple[str, str]], max_tokens: int, seed: int) -> Answer:
-        """One greedy completion of a conversation of (role, content).
+    def ask(
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, object]],
+        max_tokens: int,
+        seed: int,
+        tools: Sequence[Mapping[str, object]] = (),
+    ) -> Answer:
+        """One greedy completion of a conversation; with tools, the model may call them.
 
         Raises
         ------
@@ -120,12 +131,14 @@ class Client:
         """
         request: dict[str, Any] = {
             "model": model,
-            "messages": [{"role": role, "content": well_formed(content)} for role, content in messages],
+            "messages": list(messages),
             "temperature": 0.0,
             "top_p": 1.0,
             "seed": seed,
             self._settings.limit_key: max_tokens,
         }
+        if tools:
+            request |= {"tools": list(tools), "tool_choice": "auto"}
         extra = self._settings.extra_fields()
         return self._answer(
             self._try(lambda: self._client.chat.completions.create(**request, extra_body=extra))
@@ -186,6 +199,7 @@ class Client:
         if message is None or not (text is None or isinstance(text, str)):
             raise self._unreadable("its first choice holds no text")
         finish, usage = getattr(choices[0], "finish_reason", None), getattr(made, "usage", None)
+        details = getattr(usage, "completion_tokens_details", None)
         return Answer(
             text=well_formed(text or ""),
             cut=finish == "length",
@@ -194,6 +208,8 @@ class Client:
             prompt_tokens=_count(getattr(usage, "prompt_tokens", None)),
             completion_tokens=_count(getattr(usage, "completion_tokens", None)),
             beside=beside_text(message, finish),
+            calls=calls_of(message),
+            thought_tokens=_count(getattr(details, "reasoning_tokens", None)),
         )
 
     def _refused(self, error: openai.APIStatusError) -> EngineError:

@@ -6,19 +6,23 @@ logits: records hold none, token counts of turns stay 0, and forks are played af
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from qfr.engine.base import Counters, EngineInfo
+from qfr.bounded_json import Decoder
+from qfr.engine.base import Counters, EngineInfo, Native, Past
+from qfr.engine.native.form import call_id
+from qfr.engine.native.served import written
 from qfr.engine.openai.client import Answer, Client, ContextFull
-from qfr.engine.openai.fields import check_calls, served
+from qfr.engine.openai.fields import ServedCall, check_calls, served, well_formed
 from qfr.engine.openai.server import look_at, served_info
 from qfr.errors import EngineError
 from qfr.records import Generation, StopReason
 from qfr.served import ServerConfig
 
-_GREETING = (("user", "Hello"),)
+_GREETING = ({"role": "user", "content": "Hello"},)
 
 
 @dataclass
@@ -71,7 +75,11 @@ class OpenAIEngine:
         self._model = found.model
         self._info = served_info(settings, found, first.fingerprint, seed)
         self._sums = _Sums()
-        self._messages: list[tuple[str, str]] = []
+        self._messages: list[dict[str, object]] = []
+        self._tools: list[dict[str, object]] | None = None
+        # Of a native episode.
+        self._calls: tuple[ServedCall, ...] = ()
+        # Of its last turn, with ids.
 
     @property
     def info(self) -> EngineInfo:
@@ -81,19 +89,36 @@ class OpenAIEngine:
     def another(self) -> OpenAIEngine:
         """A second conversation with the same server, for another thread; counted together."""
         twin = OpenAIEngine.__new__(OpenAIEngine)
-        twin.__dict__ |= self.__dict__ | {"_messages": []}
+        twin.__dict__ |= self.__dict__ | {"_messages": [], "_calls": ()}
         return twin
 
-    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+    def begin(
+        self,
+        system: str,
+        task: str,
+        max_tokens: int,
+        forced: str | None = None,
+        native: Native | None = None,
+    ) -> Generation:
         """Open a conversation and get its first turn."""
-        self._messages = [("system", system), ("user", task)]
+        self._messages = [_message("system", system), _message("user", task)]
+        self._tools = None if native is None else json.loads(native.tools)
+        self._calls = ()
         return self._turn(max_tokens, forced)
 
-    def reply(self, observation: str, max_tokens: int, forced: str | None = None) -> Generation:
-        """Append an observation and get the next turn."""
+    def reply(self, told: str | Past, max_tokens: int, forced: str | None = None) -> Generation:
+        """Append what the last turn is told and get the next turn."""
         if not self._messages:
             raise EngineError("an observation came before an episode was opened")
-        self._messages.append(("user", observation))
+        if isinstance(told, Past) and self._calls:
+            # Every call has to be answered; one text stands for all where they could not be read.
+            texts = told.results if len(told.results) == len(self._calls) else (told.told,) * len(self._calls)
+            self._messages += [
+                _message("tool", text) | {"tool_call_id": call.id, "name": call.name}
+                for call, text in zip(self._calls, texts, strict=True)
+            ]
+        else:
+            self._messages.append(_message("user", told.told if isinstance(told, Past) else told))
         return self._turn(max_tokens, forced)
 
     def counters(self) -> Counters:
@@ -124,15 +149,43 @@ class OpenAIEngine:
             raise EngineError("a server cannot be made to write a given text", where=self._settings.base_url)
         started = time.perf_counter()
         try:
-            answer = self._client.ask(self._model, self._messages, max_tokens, self._seed)
+            answer = self._client.ask(self._model, self._messages, max_tokens, self._seed, self._tools or ())
         except ContextFull:
             return _generation("", StopReason.context)
         self._sums.add(answer, time.perf_counter() - started)
-        check_calls(answer.text, answer.beside, self._settings.base_url)
-        self._messages.append(("assistant", answer.text))
         # Whose limit cut it, the request's or the context's, is not told: the next request will.
         stop = StopReason.max_tokens if answer.cut else StopReason.end_of_generation
+        if self._tools is not None:
+            return served(self._native(answer, stop), answer.beside)
+        check_calls(answer.text, answer.beside, self._settings.base_url)
+        self._messages.append(_message("assistant", answer.text))
         return served(_generation(answer.text, stop), answer.beside)
+
+    def _native(self, answer: Answer, stop: StopReason) -> Generation:
+        """A turn with the calls that the server tells apart from its text."""
+        turn = len(self._messages)
+        self._calls = tuple(
+            replace(call, id=call.id or call_id("nine", call.name, turn, place))
+            for place, call in enumerate(answer.calls)
+        )
+        message = _message("assistant", answer.text)
+        if self._calls:
+            message["tool_calls"] = [_sent(call) for call in self._calls]
+        self._messages.append(message)
+        text = written(answer.text, [(call.name, call.arguments) for call in self._calls])
+        return replace(_generation(text, stop), thought_tokens=answer.thought_tokens)
+
+
+def _message(role: str, text: str) -> dict[str, object]:
+    return {"role": role, "content": well_formed(text)}
+
+
+def _sent(call: ServedCall) -> dict[str, object]:
+    """A call in the conversation's history; a server cannot show arguments that are no JSON object."""
+    whole = Decoder(call.arguments).at(0)
+    good = isinstance(whole.value, dict) and whole.end == len(call.arguments.rstrip())
+    function = {"name": call.name, "arguments": call.arguments if good else "{}"}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _generation(text: str, stop: StopReason) -> Generation:

@@ -7,6 +7,7 @@ would fail. Such answers are no turns of the model: they are refused with what t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from qfr.canonical import canonical
@@ -23,6 +24,33 @@ _HINTS = {
     "false}}'), leave the thought in the text (llama-server: --reasoning-format none; vLLM: without "
     "--reasoning-parser), or give it room: executor.max_tokens=2048",
 }
+
+
+@dataclass(frozen=True)
+class ServedCall:
+    """A call as a server tells it."""
+
+    id: str
+    # "" = it gave none.
+    name: str
+    arguments: str
+    # As sent, which need not be JSON.
+
+
+def calls_of(message: Any) -> tuple[ServedCall, ...]:
+    """The calls of a message; a server may send whatever it likes."""
+    fields = message.to_dict(mode="python", exclude_unset=False, exclude_none=True, warnings=False)
+    sent = fields.get("tool_calls")
+    found = []
+    for one in sent if isinstance(sent, list) else []:
+        call = one if isinstance(one, dict) else {}
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        arguments = function.get("arguments", "")
+        text = arguments if isinstance(arguments, str) else canonical(arguments)
+        parts = (call.get("id") or "", function.get("name") or "", text)
+        found.append(ServedCall(*(well_formed(str(part)) for part in parts)))
+    return tuple(found)
 
 
 class ServedGeneration(Generation):

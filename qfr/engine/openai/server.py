@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import PurePath
 
 from qfr.canonical import canonical, digest, sha256_hex
 from qfr.engine.base import EngineInfo
+from qfr.engine.native.served import FORM
 from qfr.engine.openai.client import Client
 from qfr.engine.openai.fields import well_formed
 from qfr.errors import EngineError, did_you_mean
@@ -108,6 +109,7 @@ def served_info(settings: ServerConfig, served: Served, fingerprint: str, seed: 
         metadata=(),
         template_sha256=served.template_sha256,
         system_role="server",
+        call_form=canonical(asdict(FORM)),
         rewind=False,
     )
 

@@ -17,10 +17,10 @@ from qfr.errors import LogError
 from qfr.facts import CellFacts
 from qfr.journal import read_log, sort_key
 from qfr.records import Episode, Policy
-from qfr.tracking.reading.artifacts import read_artifact
+from qfr.tracking.reading.artifacts import list_artifacts, read_artifact
 from qfr.tracking.reading.facts_io import load_facts
 from qfr.tracking.reading.search import FinishedRef, is_complete
-from qfr.tracking.reading.tables import read_parquet, to_frame
+from qfr.tracking.reading.tables import LOOP_FILE, read_parquet, to_frame
 from qfr.tracking.store import Store, guard
 from qfr.tracking.writing.writer import LOG_FILE
 
@@ -84,6 +84,11 @@ def load_cell(store: Store, run: Run, version: str) -> LoggedCell:
                 table = table.append_column(column.with_name(f"{policy}_{column.name}"), scores[column.name])
             elif column.name not in table.column_names:
                 table = table.append_column(column, scores[column.name])
+    if LOOP_FILE in list_artifacts(store, run_id, "scores"):
+        loops = _read_table(store, run_id, uri, LOOP_FILE, digest)
+        if not loops.select(_KEYS).equals(keys):
+            raise LogError("its rows are not those of episodes.parquet", where=f"{LOOP_FILE} of run {run_id}")
+        table = table.append_column("repeats", loops["repeats"])
     return bare_cell(store, run, to_frame(table))
 
 

@@ -1,7 +1,8 @@
 """A cell's facts as MLflow params and tags, and back.
 
-The six short parameters and the flat configuration are params (MLflow's compare view shows them); everything
-else is a tag under `qfr.`. A value longer than MLflow holds goes to an artifact and the tag names its digest.
+What a person filters by and the flat configuration of the cell are params (MLflow's compare view shows
+them); everything else is a tag under `qfr.`, also what the configuration says of its sweep and of logging. A
+value longer than MLflow holds goes to an artifact and the tag names its digest.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ PARAM_FIELDS = ("model", "quant", "prompt", "fault", "suite", "executor")
 _PARAM_LIMIT = 5_900
 _TAG_LIMIT = 7_900
 _KEY_LIMIT = 240
+# Groups and keys of the configuration that say nothing of the cell: where it is logged, how it is reported.
+_ASIDE = ("mode", "walk", "sweep", "exclude", "tracking", "report", "registration")
 _LONG = "@artifact "
 
 
@@ -39,8 +42,12 @@ class StoredFacts:
 def store_facts(facts: CellFacts) -> StoredFacts:
     """Split a cell's facts into params, tags and, for long values, artifacts. Nothing is ever cut."""
     params = {name: _to_text(getattr(facts, name)) for name in PARAM_FIELDS}
-    params |= _flat_config(facts.config)
-    tags: dict[str, str] = {"qfr.kind": "cell"}
+    flat = _flat_config(facts.config)
+    if engine := flat.get("config.engine.kind"):
+        params["engine"] = engine
+    aside = {name for name in flat if name.split(".")[1] in _ASIDE}
+    params |= {name: text for name, text in flat.items() if name not in aside}
+    tags: dict[str, str] = {"qfr.kind": "cell", **{f"qfr.{name}": flat[name] for name in aside}}
     files: dict[str, bytes] = {}
     for field in dataclasses.fields(facts):
         if field.name in PARAM_FIELDS:

@@ -99,10 +99,19 @@ def _policy_values(scored: Scored, screen: Scored) -> dict[str, float]:
         values["full"] = float(sum(own, Fraction(0)) / len(tasks))
     if own:
         values["own"] = float(sum(own, Fraction(0)) / len(own))
+    # Right though no repetition of the failed call was answered: a guess, or another way to the value.
+    values["right_without_recovery"] = sum(
+        s.success and not s.reported_after and _unrecovered(e) for e, s in scored
+    )
     if set(rates) - certified:
         values["ungated"] = float(sum(rates.values(), Fraction(0)) / len(rates))
     values |= {name: sum(getattr(s, name) for _, s in scored) for name in _kind_columns(scored)}
     return values | counts
+
+
+def _unrecovered(episode: Episode) -> bool:
+    trace = episode.trace
+    return trace is not None and trace.fired is not None and trace.recovered is None
 
 
 def _kind_columns(scored: Scored) -> tuple[str, ...]:
@@ -116,7 +125,7 @@ def _counts(episodes: Sequence[Episode]) -> dict[str, float]:
     turns = [turn for e in episodes for turn in e.turns]
     traces = [e.trace for e in episodes if e.trace is not None]
     endings = Counter(e.ending for e in episodes)
-    channels = Counter(turn.observation.channel for turn in turns)
+    channels = Counter(step.observation.channel for turn in turns for step in turn.steps)
     counts: dict[str, float] = {
         "episodes": len(episodes),
         "tasks": len({e.task for e in episodes}),

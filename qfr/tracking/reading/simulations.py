@@ -16,7 +16,7 @@ SIMULATIONS_FILE = "foreign/simulations.jsonl"
 
 
 def read_other_errors(store: Store, cell: LoggedCell) -> pd.DataFrame:
-    """Failed calls of the user simulator per simulation: columns task, trial, user_errors.
+    """What the records lack, per simulation: columns task, trial, user_errors, completion_tokens (or null).
 
     Raises
     ------
@@ -26,15 +26,17 @@ def read_other_errors(store: Store, cell: LoggedCell) -> pd.DataFrame:
         A line of it cannot be read.
     """
     data = read_artifact(store, cell.run_id, cell.artifact_uri, SIMULATIONS_FILE)
-    rows: list[tuple[str, int, int]] = []
+    rows: list[tuple[str, int, int, int | None]] = []
     for at, line in enumerate(data.splitlines(), 1):
         try:
             raw = json.loads(line)
-            rows.append((str(raw["task"]), int(raw["trial"]), int(raw["user_errors"])))
+            tokens = raw.get("completion_tokens")
+            counted = None if tokens is None else int(tokens)
+            rows.append((str(raw["task"]), int(raw["trial"]), int(raw["user_errors"]), counted))
         except (ValueError, TypeError, LookupError) as error:
             raise LogError(
                 f"line {at} cannot be read ({type(error).__name__})",
                 where=f"{SIMULATIONS_FILE} of run {cell.run_id}",
                 hint="was it edited by hand? Delete the run and import the log again",
             ) from None
-    return pd.DataFrame(rows, columns=["task", "trial", "user_errors"])
+    return pd.DataFrame(rows, columns=["task", "trial", "user_errors", "completion_tokens"])

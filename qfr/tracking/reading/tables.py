@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qfr.errors import LogError
-from qfr.records import Channel, Episode, ParseKind, Policy, Score, StopReason, Turn
-from qfr.scoring import score
+from qfr.records import Channel, Episode, ParseKind, Policy, Score, Step, StopReason, Turn
+from qfr.scoring import longest_repeat, score
 
 TABLES_VERSION = 1
 
@@ -102,6 +102,13 @@ KEY_MEANINGS, EPISODE_MEANINGS, CALL_MEANINGS = _meanings(_KEYS), _meanings(_EPI
 
 _SCORE_TYPES = {"bool": pa.bool_(), "int": pa.int64(), "str": pa.string()}
 SCORES = _schema((*_KEYS, *((f.name, _SCORE_TYPES[str(f.type)], "") for f in dataclasses.fields(Score))))
+_LOOPS: tuple[_Column, ...] = (
+    *_KEYS,
+    ("repeats", pa.int64(), "Times in a row, at most, that one call got one answer; 0 without a call."),
+)
+LOOPS, LOOP_MEANINGS = _schema(_LOOPS), _meanings(_LOOPS)
+#: The artifact that holds them. Runs of an older version have none until they are rescored.
+LOOP_FILE = "scores/loops@1.parquet"
 # What a score's columns hold stands with the fields of `Score`.
 
 
@@ -111,8 +118,9 @@ def episode_table(episodes: Sequence[Episode]) -> pa.Table:
 
 
 def call_table(episodes: Sequence[Episode]) -> pa.Table:
-    """One row per turn."""
-    return _table([_call_row(episode, turn) for episode in episodes for turn in episode.turns], CALLS)
+    """One row per turn, and per further call of a turn."""
+    turns = [(episode, turn) for episode in episodes for turn in episode.turns]
+    return _table([row for pair in turns for row in _call_rows(*pair)], CALLS)
 
 
 def score_table(episodes: Sequence[Episode], policy: Policy, *, ep_min_calls: int) -> pa.Table:
@@ -122,6 +130,11 @@ def score_table(episodes: Sequence[Episode], policy: Policy, *, ep_min_calls: in
         for episode in episodes
     ]
     return _table(rows, SCORES)
+
+
+def loop_table(episodes: Sequence[Episode]) -> pa.Table:
+    """One row per episode: its longest row of one call with one answer."""
+    return _table([_keys(episode) | {"repeats": longest_repeat(episode)} for episode in episodes], LOOPS)
 
 
 def parquet_bytes(table: pa.Table, *, log_sha256: str, facts: Mapping[str, str] | None = None) -> bytes:
@@ -197,8 +210,15 @@ def _episode_row(episode: Episode) -> Row:
     }
 
 
-def _call_row(episode: Episode, turn: Turn) -> Row:
-    made, seen, call = turn.generation, turn.observation, turn.call
+def _call_rows(episode: Episode, turn: Turn) -> list[Row]:
+    """A row per call; the turn's tokens and margins stand in its first."""
+    first, *more = [_call_row(episode, turn, step) for step in turn.steps]
+    none = {"tokens_in": 0, "tokens_out": 0, "min_margin": None, "min_margin_token": None}
+    return [first, *(row | none for row in more)]
+
+
+def _call_row(episode: Episode, turn: Turn, step: Step) -> Row:
+    made, seen, call = turn.generation, step.observation, step.call
     lowest = min(range(len(made.margins)), key=made.margins.__getitem__) if made.margins else None
     return _keys(episode) | {
         "turn": turn.index,

@@ -8,7 +8,7 @@ from qfr.errors import TrackingError
 from qfr.records import Policy
 from qfr.tracking.reading.artifacts import list_artifacts, read_artifact
 from qfr.tracking.reading.cells import LoggedCell, read_episodes
-from qfr.tracking.reading.tables import parquet_bytes, score_table
+from qfr.tracking.reading.tables import LOOP_FILE, loop_table, parquet_bytes, score_table
 from qfr.tracking.store import Store, guard
 from qfr.tracking.writing.batches import log_files
 
@@ -25,6 +25,22 @@ class Rescored:
     # False when the very table stood there already.
     episodes: int
     successes: int
+
+
+def add_loops(store: Store, cell: LoggedCell) -> bool:
+    """Store the table of repeated calls of a run that has none yet; False when it stood there.
+
+    Raises
+    ------
+    LogError
+        The log is damaged or not the one whose digest the run carries.
+    """
+    if LOOP_FILE in list_artifacts(store, cell.run_id, "scores"):
+        return False
+    data = parquet_bytes(loop_table(read_episodes(store, cell)), log_sha256=cell.log_sha256)
+    with guard(store.shown, store.tracking_uri):
+        log_files(store, cell.run_id, {LOOP_FILE: data})
+    return True
 
 
 def rescore(store: Store, cell: LoggedCell, policy: Policy, version: str, *, ep_min_calls: int) -> Rescored:

@@ -19,6 +19,7 @@ from qfr.tracking.reading.artifacts import list_artifacts, read_artifact
 from qfr.tracking.reading.search import search
 from qfr.tracking.store import Store, guard, hold_lock
 from qfr.tracking.writing.batches import log_batches, log_files
+from qfr.tracking.writing.descriptions import NOTE_TAG, with_report
 
 PLAN_FILE = "plan.json"
 LISTS_TAG = "qfr.lists_runs"
@@ -69,7 +70,6 @@ def open_sweep(
             "qfr.kind": "sweep",
             "qfr.sweep": sweep_id,
             LISTS_TAG: "true",
-            "mlflow.source.name": "qfr",
         }
         all_tags |= {key if "." in key else f"qfr.{key}": value for key, value in tags.items()}
         with guard(store.shown, store.tracking_uri):
@@ -82,6 +82,19 @@ def close_sweep(store: Store, sweep_run_id: str, *, ok: bool) -> None:
     """End the sweep's run: FINISHED, or FAILED when a cell failed."""
     with guard(store.shown, store.tracking_uri):
         store.client.set_terminated(sweep_run_id, "FINISHED" if ok else "FAILED")
+
+
+def tag_sweep(store: Store, sweep_run_id: str, tags: Mapping[str, str]) -> None:
+    """Put tags on the sweep's run."""
+    with guard(store.shown, store.tracking_uri):
+        log_batches(store, sweep_run_id, tags=tags)
+
+
+def link_report(store: Store, sweep_run_id: str, reported_on: str, sweep: str) -> None:
+    """Let a sweep's description end in a link to its report, on its own run or on an earlier sweep's."""
+    with guard(store.shown, store.tracking_uri):
+        note = store.client.get_run(sweep_run_id).data.tags.get(NOTE_TAG, "")
+        log_batches(store, sweep_run_id, tags={NOTE_TAG: with_report(store, note, reported_on, sweep)})
 
 
 def kill_sweep(store: Store, sweep_run_id: str) -> None:
@@ -135,9 +148,13 @@ def read_plan(store: Store, sweep_id: str) -> tuple[PlannedCell, ...]:
 
 
 def log_report(
-    store: Store, sweep_run_id: str, files: Mapping[str, Path], metrics: Mapping[str, float]
+    store: Store,
+    sweep_run_id: str,
+    files: Mapping[str, Path],
+    metrics: Mapping[str, float],
+    tables: Mapping[str, bytes],
 ) -> None:
-    """Put a report on the sweep's run: contrasts as metrics, the files under `report/`.
+    """Put a report on the sweep's run: headline metrics, the table of results, the files under `report/`.
 
     Parameters
     ----------
@@ -145,6 +162,8 @@ def log_report(
         Name below `report/` → file.
     metrics : mapping
         Undefined values (NaN, infinite) are left out; characters that MLflow refuses become `_`.
+    tables : mapping
+        Path of an artifact → its bytes; JSON ones, as `mlflow.log_table` writes them, are shown as tables.
     """
     now = int(time.time() * 1000)
     points = [
@@ -154,4 +173,7 @@ def log_report(
     ]
     with guard(store.shown, store.tracking_uri):
         log_files(store, sweep_run_id, {f"report/{name}": path.read_bytes() for name, path in files.items()})
+        log_files(store, sweep_run_id, tables)
         log_batches(store, sweep_run_id, metrics=points)
+        shown = [{"path": path, "type": "table"} for path in tables if path.endswith(".json")]
+        store.client.set_tag(sweep_run_id, "mlflow.loggedArtifacts", json.dumps(shown))

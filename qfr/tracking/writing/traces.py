@@ -109,17 +109,20 @@ def _write(store: Store, run_id: str, episode: Episode) -> None:
         )
         outputs = {"text": readable(turn.generation.text), "parse": str(turn.parse)}
         client.end_span(root.trace_id, span.span_id, outputs=outputs)
-        seen = readable(turn.observation.text)
-        if turn.call is None:
-            continue
-        span = client.start_span(
-            readable(turn.call.tool),
-            root.trace_id,
-            root.span_id,
-            span_type=SpanType.TOOL,
-            inputs={"arguments": turn.call.arguments},
-            attributes={"channel": str(turn.observation.channel), "injected": str(turn.observation.injected)},
-        )
-        status = "OK" if turn.observation.ok else "ERROR"
-        client.end_span(root.trace_id, span.span_id, outputs={"observation": seen}, status=status)
+        seen = readable("\n".join(step.observation.text for step in turn.steps))
+        for step in turn.steps:
+            if step.call is None:
+                continue
+            answer = step.observation
+            span = client.start_span(
+                readable(step.call.tool),
+                root.trace_id,
+                root.span_id,
+                span_type=SpanType.TOOL,
+                inputs={"arguments": step.call.arguments},
+                attributes={"channel": str(answer.channel), "injected": str(answer.injected)},
+            )
+            outputs = {"observation": readable(answer.text)}
+            status = "OK" if answer.ok else "ERROR"
+            client.end_span(root.trace_id, span.span_id, outputs=outputs, status=status)
     client.end_trace(root.trace_id, outputs={"ending": str(episode.ending), "answer": episode.answer})

@@ -25,10 +25,19 @@ from qfr.tracking.environment import redact
 from qfr.tracking.reading.facts_io import store_facts
 from qfr.tracking.reading.measures import measure
 from qfr.tracking.reading.search import carries, is_complete, runs_of_cell
-from qfr.tracking.reading.tables import call_table, episode_table, parquet_bytes, score_table
+from qfr.tracking.reading.tables import (
+    LOOP_FILE,
+    call_table,
+    episode_table,
+    loop_table,
+    parquet_bytes,
+    score_table,
+)
 from qfr.tracking.store import Store, guard
 from qfr.tracking.writing.batches import log_batches, log_files
+from qfr.tracking.writing.descriptions import NOTE_TAG, describe_cell
 from qfr.tracking.writing.inputs import log_inputs
+from qfr.tracking.writing.owner import source_tags
 from qfr.tracking.writing.traces import log_traces
 
 LOG_FILE = "episodes.jsonl.gz"
@@ -101,8 +110,8 @@ def start_cell(
         **stored.tags,
         "qfr.complete": "false",
         "qfr.pid": str(os.getpid()),
-        "mlflow.source.name": "qfr",
-        "mlflow.source.git.commit": facts.git_commit,
+        **source_tags(facts.git_commit),
+        NOTE_TAG: describe_cell(store, facts, sweep_run_id),
         **(more_tags or {}),
     }
     if sweep_run_id is not None:
@@ -144,7 +153,7 @@ def create_claim(store: Store, facts: CellFacts, tags: Mapping[str, str]) -> Run
         "qfr.design_id": facts.design_id,
         "qfr.registration": facts.registration,
         "qfr.complete": "false",
-        "mlflow.source.name": "qfr",
+        **source_tags(facts.git_commit),
     }
     with guard(f"{store.shown}, cell {facts.name} ({facts.cell_id})", store.tracking_uri):
         return store.client.create_run(store.experiment_id, run_name=facts.name, tags={**own, **tags})
@@ -244,4 +253,5 @@ def _files(cell: FinishedCell, log: bytes, digest: str) -> dict[str, bytes]:
         files[f"scores/{policy}@{SCORER_VERSION}.parquet"] = parquet_bytes(
             table, log_sha256=digest, facts=note
         )
+    files[LOOP_FILE] = parquet_bytes(loop_table(episodes), log_sha256=digest)
     return {**cell.more_files, **files}

@@ -1,0 +1,111 @@
+"""`qfr import` and `qfr export` of the neutral format (JSON Lines, one line an episode)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from qfr.archive.neutral import NeutralCell, cells_of, lines_of, log_cells
+from qfr.errors import ConfigError, LogError, TrackingError
+from qfr.faults import FAULTS
+from qfr.foreign.jsonl import is_jsonl, read_lines
+from qfr.grid.show import console
+from qfr.records import Ending, FaultKind
+from qfr.report.imported import plain
+from qfr.scope import scope_of, varying
+from qfr.tracking.reading.cells import LoggedCell, read_episodes
+from qfr.tracking.reading.reader import read_cells
+from qfr.tracking.store import Store, open_store
+
+
+def all_neutral(paths: Sequence[str]) -> bool:
+    """Whether the files are of the neutral format, by their names.
+
+    Raises
+    ------
+    ConfigError
+        Some are and some are not.
+    """
+    found = [path for path in paths if is_jsonl(path)]
+    if found and len(found) < len(paths):
+        raise ConfigError(
+            "files of the neutral format (.jsonl) and logs of other tools in one command",
+            hint="import them one after the other",
+        )
+    return bool(found)
+
+
+def import_neutral(paths: Sequence[str], *, uri: str | None, root: str, experiment: str, dry: bool) -> int:
+    """Read files, then put their cells into a store (`dry`: read only)."""
+    read = [(path, cells_of(read_lines(Path(path)))) for path in paths]
+    cells: dict[str, NeutralCell] = {}
+    for path, found in read:
+        for cell in found:
+            _refuse_twin(path, cell, cells)
+            cells[cell.facts.cell_id] = cell
+    out = console()
+    for path, found in read:
+        total = sum(len(cell.episodes) for cell in found)
+        out.print(plain(f"{path}: {len(found)} cells, {total} episodes", "bold"), soft_wrap=True)
+        for cell in found:
+            out.print(plain(f"  {_told(cell)}"), soft_wrap=True)
+    if not dry:
+        store = open_store(uri, Path(root), experiment)
+        done = log_cells(store, cells.values())
+        there = f"; {done.present} were there already" if done.present else ""
+        said = f"{done.made} runs put into experiment {store.experiment} in {store.shown}{there}"
+        out.print(plain(said), soft_wrap=True)
+    return 0
+
+
+def _refuse_twin(path: str, cell: NeutralCell, known: dict[str, NeutralCell]) -> None:
+    """Two cells of one name and setting with different episodes would count as one."""
+    for other in known.values():
+        if other.facts.design_id == cell.facts.design_id and other.facts.cell_id != cell.facts.cell_id:
+            raise LogError(
+                f"the cell {cell.facts.name} is there twice, with other episodes",
+                where=path,
+                hint="number repetitions by trial; tell treatments apart by settings",
+            )
+
+
+def _told(cell: NeutralCell) -> str:
+    facts, n = cell.facts, len(cell.episodes)
+    if facts.fault == FaultKind.none:
+        return f"{facts.name}: {n} clean episodes"
+    fired = sum(one.trace is not None and one.trace.fired is not None for one in cell.episodes)
+    reports = sum(one.ending is Ending.reported_failure for one in cell.episodes)
+    what = FAULTS[FaultKind(facts.fault)].sentence
+    return f"{facts.name} ({what}): {n} episodes, {fired} faults fired, {reports} reported failure"
+
+
+def export_neutral(store: Store, sweep: str, out: Path) -> int:
+    """Write the finished cells of a sweep as lines.
+
+    Raises
+    ------
+    TrackingError
+        There is no finished cell.
+    """
+    reading = read_cells(store, sweep=sweep)
+    if not reading.cells:
+        raise TrackingError(
+            "no finished cell to export", where=f"sweep {sweep}", hint="run its command again first"
+        )
+    cells: dict[str, LoggedCell] = {}
+    for cell in reading.cells:
+        for one in (cell.clean, cell):
+            if one is not None:
+                cells.setdefault(one.facts.cell_id, one)
+    scopes = {cell_id: scope_of(one.facts) for cell_id, one in cells.items()}
+    # The gate follows from the episodes; a clean pass has none.
+    told = [key for key, _ in varying(scopes.values()) if key not in ("suite.gate", "trial")]
+    partial, lines = out.with_name(out.name + ".part"), 0
+    with partial.open("w", encoding="utf-8") as file:
+        for cell_id, one in cells.items():
+            episodes = read_episodes(store, one)
+            file.writelines(lines_of(one.facts, scopes[cell_id], told, episodes, one.ep_min_calls))
+            lines += len(episodes)
+    partial.replace(out)
+    console().print(plain(f"{out}: sweep {sweep}, {len(cells)} cells, {lines} episodes"), soft_wrap=True)
+    return 0

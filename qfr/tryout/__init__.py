@@ -1,0 +1,3 @@
+"""From files to one named file: `files` reads and groups them, `waves` plays them wave by wave through the
+ordinary journals and the MLflow store, `sequence` decides, `answer` says it.
+"""

@@ -1,0 +1,1 @@
+"""Programs of the source tree that are no part of the package."""
