@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from qfr.analysis.decisions.sequential import Paired, Sequential, waves_of
 from qfr.analysis.decisions.verdict import Outcome
-from qfr.stats.betting import SHARES, above, below, confidence_interval, log_capital
+from qfr.stats.betting import SHARES, above, below, confidence_interval, log_capital, lower_limit, upper_limit
 from qfr.stats.lattice import FloatArray
 
 
@@ -116,6 +116,17 @@ def test_a_total_loss_is_settled_at_the_first_look_and_stays() -> None:
     assert looks[0].outcome is Outcome.WORSE
     assert looks[1].outcome is Outcome.WORSE
     assert looks[0].high < 0
+
+
+@given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=1, max_size=80))
+@settings(deadline=None, max_examples=50)
+def test_a_limit_is_where_the_capital_crosses_its_bar(differences: list[float]) -> None:
+    values = np.array(differences)
+    limit = lower_limit(values, 0.05)
+    if limit > -1:
+        assert above(values, limit)[-1] >= math.log(20)
+        assert above(values, min(limit + 1e-6, 0.999))[-1] < math.log(20)
+    assert upper_limit(values, 0.05) == -lower_limit(-values, 0.05)
 
 
 def test_the_interval_never_widens() -> None:

@@ -82,9 +82,9 @@ def lines(answer: Answer, waves: dict[Path, Waves], tasks: int) -> list[str]:
         reached = percent(statistics.fmean(float(rate) for one in held for rate in one.rates))
         return [
             f"{answer.family.name}: not yet. {answer.reference.label} passed {passed or 'none'} of {count} "
-            f"tasks without a fault and reaches {reached} of the full pipeline: nothing could be worse by more "
-            f"than {margin}, so nothing can be said of its presets. Try an easier --suite, another --prompt, "
-            "or a larger model."
+            f"tasks without a fault and reaches {reached} of the full pipeline: nothing could be worse by "
+            f"more than {margin}, so nothing can be said of its presets. Try an easier --suite, another "
+            "--prompt, or a larger model."
         ]
     if named is None:
         why = answer.stopped or f"no file of up to {answer.limit:g} GB was shown"
