@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shutil
 from pathlib import Path
@@ -13,10 +14,17 @@ from qfr.cli import main
 from qfr.foreign import Requestor, read_foreign
 from qfr.foreign.measures import BudgetRule, budget_curve
 from tests.foreign_files import Simulated, write_tau2
+from tests.test_foreign_honest import entry
 
 # The same number of scored trials everywhere: the mean over tasks is the share of simulations.
 HIGH = [tuple(Simulated((at + k) % 3 > 0, ("entity",) * (at % 4), k) for k in range(3)) for at in range(6)]
 LOW = [tuple(Simulated((at + k) % 2 > 0, ("arguments",) * (at % 3), 0) for k in range(3)) for at in range(6)]
+
+CALL = {"type": "function", "function": {"name": "get_it", "arguments": "{}"}}
+ASKED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+FAILING = [ASKED, {"role": "tool", "name": "get_it", "content": "Error: it not found"}]
+GOOD = [ASKED, {"role": "tool", "name": "get_it", "content": "ok"}]
+LEFT = {"role": "assistant", "content": '<tool_call>{"name": "get_it"}</tool_call>'}
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +92,62 @@ def test_the_page_speaks_of_logs_and_not_of_faults(folder: Path) -> None:
         assert part in text, part
     assert "m bf16 - none" not in text
     assert "Full-pipeline success in %" not in text
+
+
+CASES = {
+    "many": [entry(at, said=FAILING * 4 + GOOD) for at in range(6)],
+    "none": [entry(at, said=GOOD) for at in range(5)],
+    "left": [entry(at, said=[LEFT], reward=float(at)) for at in range(2)],
+}
+
+
+@pytest.fixture(scope="module")
+def v1(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> Path:
+    """Three logs of one model: many failing calls, none, and calls that were left in the text."""
+    place = tmp_path_factory.mktemp("v1")
+    shutil.copy(migrated_database, place / "mlflow.db")
+    for (name, entries), quant in zip(CASES.items(), ("BF16", "INT8", "INT4"), strict=True):
+        path = place / f"{name}.json"
+        path.write_text(json.dumps(entries), encoding="utf-8")
+        words = ["--model", "m", "--quant", quant, "--root", str(place)]
+        assert main(["import", str(path), *words]) == 0
+    out = str(place / "out")
+    assert main(["report", "--root", str(place), "--experiment", "qfr-foreign", "--out", out]) == 0
+    return place
+
+
+def test_all_curves_of_a_setting_have_one_range_and_the_gap_is_over_shared_tasks(v1: Path) -> None:
+    kind = "success within a budget"
+    high, low = ([r["item"] for r in rows(v1, quant=quant, kind=kind)] for quant in ("BF16", "INT8"))
+    assert high == low == ["K=4", "K=3", "K=2", "K=1", "K=0"]
+    gaps = {r["item"]: r["value"] for r in rows(v1, quant="INT8", kind="gap, simultaneous")}
+    assert [float(gaps[f"K={k}"]) for k in (4, 3)] == [0.0, -100.0]
+
+
+def test_what_a_log_cannot_show_has_no_value_in_the_files(v1: Path) -> None:
+    hidden = [*rows(v1, quant="INT4", kind="success within a budget"), *rows(v1, quant="INT4", item="entity")]
+    hidden += [row for item in ("format", "premature_give_up") for row in rows(v1, item=item)]
+    hidden += [row for row in rows(v1) if row["kind"].startswith("tokens")]
+    kinds = ("rate per call", "share of episodes", "success within a budget", "tokens_in per episode")
+    hidden = [row for row in hidden if row["kind"] in kinds]
+    assert len(hidden) > 20
+    assert {row["value"] for row in hidden} == {""}
+    assert all(row["reason"].startswith("not observable") for row in hidden)
+
+
+def test_the_page_says_what_limits_each_number(v1: Path) -> None:
+    page = (v1 / "out" / "report.html").read_text(encoding="utf-8")
+    text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    for part in (
+        "<h1><bdi>Imported logs: success, and how calls fail",
+        "m INT4 retail: success 50.0 %",
+        "2 messages of the agent in 2 of 2 simulations hold a call as text",
+        "No curve of INT4: not observable: 2 messages hold a call as text, and none was run",
+    ):
+        assert part in text, part
+    strange = ("Recovery from tool failures", "Own clean sets", "strict scoring", "Fault episodes")
+    for word in strange:
+        assert word not in text, word
+    with (v1 / "out" / "further.csv").open(encoding="utf-8", newline="") as file:
+        kept = [row for row in csv.DictReader(file) if row["kind"] == "warning" and row["quant"] == "INT4"]
+    assert any("hold a call as text" in row["reason"] for row in kept)

@@ -29,7 +29,10 @@ from qfr.engine.scripted import ScriptedEngine
 from qfr.episode import Episodes, Rules
 from qfr.errors import EngineError, ModelFileError
 from qfr.front.main import main
+from qfr.front.models import compose_cell
+from qfr.grid.checks import build_world
 from qfr.journal import decode, encode
+from qfr.play.engine_cache import context_need
 from qfr.protocol import REMINDER
 from qfr.records import Channel, Ending, Episode, FaultKind, Generation, ParseKind, Policy, StopReason
 from qfr.scoring import score
@@ -361,3 +364,10 @@ def test_what_an_engine_reads_is_the_transcript(thinking: Thinking, streams: int
         made = [both.advance((ask,))[0].generation.token_ids for ask in asks]
         assert made == [one.token_ids for one in first]
         both.close()
+
+
+def test_the_context_that_a_suite_needs_counts_the_tools() -> None:
+    text, native = (compose_cell(f"executor={kind}", "prompt=N0") for kind in ("tolerant", "native"))
+    world = build_world(native.suite)
+    shown = max(len(schemas(task_tools(world, task))) for task in world.tasks) / 2
+    assert context_need(native, world, "x") >= context_need(text, world, "x") + shown

@@ -229,7 +229,8 @@ def _cell(lines: list[Line], suite_sha256: str, most_errors: int, clean: Neutral
         library_sha256="", device="", offloaded_layers=0, n_ctx=0, n_batch=0, n_threads=0, n_threads_batch=0,
         streams=0, rewind=False, git_commit="", git_dirty=False, qfr_version=qfr.__version__,
         host=socket.gethostname(),
-        config=canonical({"external": {"settings": dict(setting.settings), "blind": _blind(lines)}}),
+        config=canonical({"external": {"settings": dict(setting.settings), "blind": _blind(lines),
+            "unseen": sorted({each for line in lines for each in line.unseen})}}),
         code_sha256=code_sha256(),
     )  # fmt: skip
     episodes = tuple(_episode(line, cell_id) for line in lines)

@@ -22,7 +22,7 @@ from qfr.analysis.levels import NOT_STATED, bits
 from qfr.archive.foreign_logs import EXPERIMENT, MOST_K, Log, Logged, cell_of, check_store, log_import
 from qfr.commands.archives import all_archives, import_archives
 from qfr.commands.common import add_bootstrap, positive
-from qfr.commands.neutral import all_neutral, import_neutral
+from qfr.commands.neutral import Named, all_neutral, import_neutral
 from qfr.errors import ConfigError, LogError
 from qfr.foreign import Options, Release, read_logs
 from qfr.grid.show import console
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--release", choices=list(_RELEASES),
         help="tau2-bench that wrote them: before or since 1.0.1 (left out = found out)",
     )  # fmt: skip
+    group.add_argument("--scorer", help="logs of Inspect AI: whose score decides, where there are several")
     group.add_argument(
         "--user-tools", action="append", default=[], metavar="NAME,…",
         help="tools of the user simulator, for role confusion; added to the known ones",
@@ -85,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if all_neutral(paths):
         return import_neutral(
-            paths,
+            _named(arguments),
             uri=arguments.uri,
             root=arguments.root,
             experiment=where or EXPERIMENT,
@@ -159,6 +160,16 @@ def _tasks(given: str | None) -> tuple[str, ...]:
     if not named or len(set(named)) < len(named):
         raise ConfigError(f"--tasks {given!r} names no tasks, or one twice", hint="such as 115, or 3,5,8")
     return named
+
+
+def _named(arguments: argparse.Namespace) -> list[Named]:
+    paths: list[str] = arguments.path
+    models = _per_file("--model", arguments.model, len(paths))
+    quants = [_checked("--quant", label) for label in _per_file("--quant", arguments.quant, len(paths))]
+    return [
+        Named(path, model, quant, arguments.scorer)
+        for path, model, quant in zip(paths, models, quants, strict=True)
+    ]
 
 
 def _per_file(flag: str, given: Sequence[str] | None, n: int) -> list[str | None]:

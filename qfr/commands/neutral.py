@@ -1,14 +1,18 @@
-"""`qfr import` and `qfr export` of the neutral format (JSON Lines, one line an episode)."""
+"""`qfr import` and `qfr export` of the neutral format (JSON Lines), and of formats read as such lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from qfr.archive.neutral import NeutralCell, cells_of, lines_of, log_cells
+from qfr.canonical import sha256_hex
 from qfr.errors import ConfigError, LogError, TrackingError
 from qfr.faults import FAULTS
-from qfr.foreign.jsonl import is_jsonl, read_lines
+from qfr.foreign.bfcl import is_bfcl, read_bfcl
+from qfr.foreign.inspect import Told, convert
+from qfr.foreign.jsonl import Lines, is_jsonl, lines_from, read_lines
 from qfr.grid.show import console
 from qfr.records import Ending, FaultKind
 from qfr.report.imported import plain
@@ -17,27 +21,60 @@ from qfr.tracking.reading.cells import LoggedCell, read_episodes
 from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store, open_store
 
+_INSPECT = ".eval"
+
 
 def all_neutral(paths: Sequence[str]) -> bool:
-    """Whether the files are of the neutral format, by their names.
+    """Whether the files are of a format that becomes cells line by line, by their names.
 
     Raises
     ------
     ConfigError
         Some are and some are not.
     """
-    found = [path for path in paths if is_jsonl(path)]
+    found = [path for path in paths if is_jsonl(path) or is_bfcl(path) or path.endswith(_INSPECT)]
     if found and len(found) < len(paths):
         raise ConfigError(
-            "files of the neutral format (.jsonl) and logs of other tools in one command",
+            f"files of {Path(found[0]).suffix} and logs of other formats in one command",
             hint="import them one after the other",
         )
     return bool(found)
 
 
-def import_neutral(paths: Sequence[str], *, uri: str | None, root: str, experiment: str, dry: bool) -> int:
+@dataclass(frozen=True)
+class Named:
+    """A file, and what it does not say."""
+
+    path: str
+    model: str | None
+    preset: str | None
+    scorer: str | None
+
+
+def _lines(given: Named) -> tuple[Lines, tuple[str, ...]]:
+    """A file as lines, and what of it is in no rate."""
+    path = Path(given.path)
+    if is_bfcl(path):
+        found = read_bfcl(path, given.model, given.preset)
+        return found.lines, tuple(f"{task}: the server failed" for task in found.left_out)
+    if given.path.endswith(_INSPECT):
+        made = convert(path, Told(given.scorer, given.model, given.preset))
+        raw = [line.encode("ascii") for line in made.lines]
+        return lines_from(enumerate(raw, 1), path.name, sha256_hex(b"".join(raw))), made.left_out
+    if given.model is not None or given.preset is not None:
+        raise ConfigError(
+            "--model and --quant do not apply to the neutral format", where=given.path,
+            hint="each line says its model and preset",
+        )  # fmt: skip
+    return read_lines(path), ()
+
+
+def import_neutral(files: Sequence[Named], *, uri: str | None, root: str, experiment: str, dry: bool) -> int:
     """Read files, then put their cells into a store (`dry`: read only)."""
-    read = [(path, cells_of(read_lines(Path(path)))) for path in paths]
+    read, gone = [], {}
+    for file in files:
+        lines, gone[file.path] = _lines(file)
+        read.append((file.path, cells_of(lines)))
     cells: dict[str, NeutralCell] = {}
     for path, found in read:
         for cell in found:
@@ -49,6 +86,8 @@ def import_neutral(paths: Sequence[str], *, uri: str | None, root: str, experime
         out.print(plain(f"{path}: {len(found)} cells, {total} episodes", "bold"), soft_wrap=True)
         for cell in found:
             out.print(plain(f"  {_told(cell)}"), soft_wrap=True)
+        for text in gone[path]:
+            out.print(plain(f"  left out: {text}"), soft_wrap=True)
     if not dry:
         store = open_store(uri, Path(root), experiment)
         done = log_cells(store, cells.values())

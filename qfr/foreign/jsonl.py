@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -24,10 +24,13 @@ KEYS = (
     "task", "family", "trial", "fault", "site", "site_tool", "site_arguments",
     "fired", "witnessed", "retried", "recovered", "dead_calls",
     "success", "ending", "answer", "gold", "calls", "completion_tokens",
+    "unseen",
 )  # fmt: skip
 _CALL_KEYS = ("tool", "arguments", "ok", "channel", "injected", "parse", "text", "result")
 _LONGEST_LINE = 64 * 1024**2
 NOT_STATED = "-"
+UNSEEN = ("format", "premature_give_up")
+# Events that other programs may not log: calls that nobody could read, and reports of failure without need.
 _Word = TypeVar("_Word", FaultKind, Ending, Channel, ParseKind)
 
 
@@ -102,6 +105,8 @@ class Line:
     calls: tuple[Call, ...] | None
     # None: the log does not hold them.
     completion_tokens: int | None
+    unseen: tuple[str, ...]
+    # Of `UNSEEN`: what the log cannot show, so that a count of 0 says nothing.
 
 
 @dataclass(frozen=True)
@@ -126,22 +131,29 @@ def read_lines(path: Path) -> Lines:
     LogError
         It cannot be read, or a line is wrong; the message names the line and the key.
     """
-    source, digest = shown_name(path.name), hashlib.sha256()
-    found: list[Line] = []
+    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            for at, raw in enumerate(file, 1):
+            for raw in file:
                 digest.update(raw)
-                where = f"{source}, line {at}"
-                if len(raw) > _LONGEST_LINE:
-                    raise LogError("the line is too long for an episode", where=where)
-                if raw.strip():
-                    found.append(_line(_parsed(raw, where)))
+            file.seek(0)
+            return lines_from(enumerate(file, 1), shown_name(path.name), digest.hexdigest())
     except OSError as error:
         raise LogError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+
+
+def lines_from(numbered: Iterable[tuple[int, bytes]], source: str, sha256: str) -> Lines:
+    """Read lines with their numbers. Raises `LogError` as `read_lines`."""
+    found: list[Line] = []
+    for at, raw in numbered:
+        where = f"{source}, line {at}"
+        if len(raw) > _LONGEST_LINE:
+            raise LogError("the line is too long for an episode", where=where)
+        if raw.strip():
+            found.append(_line(_parsed(raw, where)))
     if not found:
         raise LogError("holds no episode", where=source, hint="one JSON object per line, one line an episode")
-    return Lines(source, digest.hexdigest(), tuple(found))
+    return Lines(source, sha256, tuple(found))
 
 
 def _parsed(raw: bytes, where: str) -> Node:
@@ -190,6 +202,7 @@ def _line(node: Node) -> Line:
         completion_tokens=None
         if node.get("completion_tokens").missing
         else node.get("completion_tokens").count(10**9),
+        unseen=tuple(_word(each, UNSEEN) for each in node.get("unseen").items()),
     )
 
 
@@ -288,16 +301,20 @@ def _known(node: Node, keys: tuple[str, ...]) -> None:
             )
 
 
-def _choice(node: Node, kind: type[_Word], default: _Word) -> _Word:
-    if node.missing:
-        return default
-    word, known = node.text(), [str(each) for each in kind]
+def _word(node: Node, known: tuple[str, ...]) -> str:
+    word = node.text()
     if word not in known:
         raise node.wrong(
             f"{word[:40]!r} is none of the known words{did_you_mean(word, known)}",
             f"one of {', '.join(known)}",
         )
-    return kind(word)
+    return word
+
+
+def _choice(node: Node, kind: type[_Word], default: _Word) -> _Word:
+    if node.missing:
+        return default
+    return kind(_word(node, tuple(str(each) for each in kind)))
 
 
 def write_line(values: Mapping[str, object]) -> str:

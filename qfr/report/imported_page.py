@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -172,4 +173,5 @@ def _row(one: ImportedLog, most: int, rows: list[Result]) -> tuple[Entry, ...]:
 
 def _short(warnings: tuple[str, ...]) -> str:
     """The warnings in a table: each by its beginning; the list of warnings holds them whole."""
-    return "; ".join(text if len(text) <= 90 else f"{text[:88]}…" for text in warnings) or "nothing known"
+    bare = (re.sub(r" \([^()]*\)", "", text) for text in warnings)
+    return "; ".join(text if len(text) <= 240 else f"{text[:238]}…" for text in bare) or "nothing known"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import pandas as pd
 
@@ -38,13 +40,23 @@ def only_imported(facts: Iterable[CellFacts]) -> bool:
 
 def blind(facts: CellFacts) -> str:
     """Why calls and errors cannot be seen in a cell; empty where they can."""
-    return planned(facts).blind if imported(facts) else ""
+    return planned(facts).blind if imported(facts) else str(external(facts.config).get("blind", ""))
+
+
+@lru_cache(maxsize=1024)
+def external(config: str) -> Mapping[str, object]:
+    """What a cell of the neutral format says of its file; nothing of any other cell."""
+    about = json.loads(config).get("external") if config.startswith('{"external"') else None
+    return about if isinstance(about, dict) else {}
 
 
 def hidden(facts: CellFacts, event: str) -> str:
     """Why a cell cannot show an event; empty where it can."""
     if not imported(facts):
-        return ""
+        unseen = external(facts.config).get("unseen")
+        if isinstance(unseen, list) and event in unseen:
+            return _NO_FORMAT if event == Channel.form else _NO_REPORT
+        return blind(facts)
     if event == Channel.form:
         return _NO_FORMAT
     return _NO_REPORT if event == Behaviour.premature_give_up else blind(facts)

@@ -47,6 +47,10 @@ def process_figures(found: Diagnosed) -> tuple[tuple[str, tuple[Figure, ...]], .
             _margins(members),
         )
         kept = tuple(one for one in figures if any(s.marks for c in one.charts for s in c.series))
+        missing = [f"{one.key.quant}: {one.no_gap}" for one in others if one.no_gap]
+        if kept and missing:
+            told = f" No gap to the highest preset for {'; '.join(dict.fromkeys(missing))}."
+            kept = (replace(kept[0], caption=kept[0].caption + told), *kept[1:])
         sections.append((title_of(setting.members[0].key, setting.label), kept))
     return tuple(sections)
 
@@ -95,19 +99,35 @@ def _curves(members: list[Agent], styles: dict[str, int]) -> Figure:
         return tuple(
             _mark(str(p.budget), p.success, f"{one.key.quant}, at most {p.budget} failed calls")
             for p in one.curve.points
+            if p.success.value is not None
         )
 
     chart = Chart("", Kind.lines, (), (), "success, %", "failed calls allowed (K)", (-3.0, 103.0))
     first, charts = members[0].curve, _panels(members, styles, marks, chart)
+    hidden = {
+        f"{one.key.quant}: {one.curve.points[0].success.reason}"
+        for one in members
+        if one.curve.points[0].success.value is None
+    }
+    unseen = f" No curve of {'; '.join(sorted(hidden))}." if hidden else ""
     return Figure(
         "Success under a shrinking error budget, S(K)",
-        f"{_success(members[0].key)} in % of n = {first.points[0].success.n} tasks, {first.policy} scoring, "
+        f"{_success(members[0].key)} in % of {_counts(members)} tasks, {first.policy} scoring, "
         f"when an episode may fail K calls. Counting rule: {members[0].curves[0].rule}; the table of "
         "counting rules has the others. A recount of the logs. Bands: 95 % task-bootstrap intervals, each K "
-        f"for itself.{_PER_PROMPT if charts[0].title else ''}",
+        f"for itself.{_PER_PROMPT if charts[0].title else ''}{unseen}",
         charts,
         _legend(members, styles),
     )
+
+
+def _counts(members: list[Agent]) -> str:
+    """Tasks of the curves: one number where all agree, else each preset's."""
+    points = {one.key.quant: one.curve.points[0].success for one in members}
+    counts = {quant: point.n for quant, point in points.items() if point.value is not None}
+    if len(set(counts.values())) < 2:
+        return f"n = {next(iter(counts.values()), 0)}"
+    return "n = " + ", ".join(f"{n} ({quant})" for quant, n in counts.items())
 
 
 def _success(key: CellKey) -> str:
@@ -121,6 +141,7 @@ def _gaps(members: list[Compared], styles: dict[str, int]) -> Figure:
         return tuple(
             _mark(str(p.budget), p.gap, f"{one.reference} − {one.key.quant} at K = {p.budget}", points=True)
             for p in one.gap.points
+            if p.gap.value is not None
         )
 
     chart = Chart("", Kind.lines, (), (), "points", "failed calls allowed (K)", zero=True)
@@ -129,7 +150,7 @@ def _gaps(members: list[Compared], styles: dict[str, int]) -> Figure:
     n = max((p.gap.n for one in members if one.gap is not None for p in one.gap.points), default=0)
     return Figure(
         f"Gap to {reference} under a shrinking error budget",
-        f"S(K) of {reference} minus S(K) of the named preset, in points, paired over all {n} tasks. "
+        f"S(K) of {reference} minus S(K) of the named preset, in points, paired over {n} common tasks. "
         f"Counting rule: {rule}. Bands hold for all K at once (95 %, max-T).",
         _panels(members, styles, marks, chart),
         _legend(members, styles),
@@ -149,7 +170,7 @@ def _channels(members: list[Agent], styles: dict[str, int], resamples: str) -> F
                 f"{rate.episodes_with} of {rate.episodes} episodes",
             )
             for rate in one.rates
-            if rate.event in seen
+            if rate.event in seen and rate.per_call.value is not None
         )
 
     chart = Chart("", Kind.dots, names, (), "% of calls")

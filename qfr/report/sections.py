@@ -178,8 +178,9 @@ def _figure_one(group: Group, how: str) -> FigureView:
     pairs = group.drawn_pairs
     left_out = len(group.pairs) - len(pairs)
     left = f" {left_out} further pairs stand in the table." if left_out else ""
+    better = "recovers better" if any(c.fault != "none" for c in group.contrasts) else "succeeds more often"
     caption = (
-        f"A − B in points (positive: A recovers better) with 95 % percentile task-bootstrap intervals "
+        f"A − B in points (positive: A {better}) with 95 % percentile task-bootstrap intervals "
         f"({how}), "
         f"{group.policy} scoring. Below each tick: n = tasks that enter (own clean sets: A/B). Open marks: "
         "an interval "

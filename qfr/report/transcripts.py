@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qfr.analysis.diagnostics.divergence import Divergences, Phase
+from qfr.analysis.trials import FOREIGN
 from qfr.facts import CellFacts
 from qfr.records import Episode, Policy, Turn
 from qfr.report.text import spelled
@@ -98,6 +99,7 @@ def pack(facts: CellFacts, episodes: Sequence[Episode], ep_min_calls: int) -> Pa
     ep_min_calls : int
         As the scorer's.
     """
+    imported = facts.executor == FOREIGN
     places: dict[Turn, int] = {}
     rows: list[_Json] = []
     for episode in episodes:
@@ -112,9 +114,10 @@ def pack(facts: CellFacts, episodes: Sequence[Episode], ep_min_calls: int) -> Pa
                 "tool": None if trace is None else spelled(trace.tool),
                 "trial": episode.trial,
                 "ending": str(episode.ending),
-                "answer": None if episode.answer is None else _clipped(episode.answer),
+                # A log of another program has no answer: ours says its success.
+                "answer": None if imported or episode.answer is None else _clipped(episode.answer),
                 "gold": _clipped(episode.gold),
-                "good": [one.success for one in scores],
+                "good": [one.success for one in (scores[:1] if imported else scores)],
                 "reason": [one.reason for one in scores],
                 "fired": None if trace is None else trace.fired,
                 "turns": turns,

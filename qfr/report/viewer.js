@@ -118,6 +118,8 @@ function ended(one) {
   if (!one) return "not run";
   const { ending, good, reason, answer, gold } = one.episode;
   const told = ending.replace(/_/g, " ") + (answer === null ? "" : ", answer " + answer + " (right: " + gold + ")");
+  // An imported log has one success, its own.
+  if (good.length === 1) return told + "; " + (good[0] ? "success" : "failure");
   return told + "; tolerant " + (good[0] ? "success" : "failure: " + reason[0].replace(/_/g, " ")) + ", strict " + (good[1] ? "success" : "failure");
 }
 

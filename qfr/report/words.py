@@ -11,11 +11,12 @@ from qfr.analysis.decisions.verdict import Direction, Outcome
 from qfr.analysis.levels import NOT_STATED
 from qfr.analysis.pairing import level
 from qfr.analysis.results import Contrast
-from qfr.analysis.targets import Target
+from qfr.analysis.targets import CellKey, Target
 from qfr.analysis.trials import FOREIGN
 from qfr.records import Policy
 from qfr.report.build import Report
 from qfr.report.formats import counted, listed, percent, signed
+from qfr.report.imported_page import logs_of
 from qfr.report.layout import PANELS, TITLES, Group, Pair, careful, cell_name, groups
 from qfr.report.outcomes import ENDINGS
 from qfr.scope import NAMES, scope_of, varying
@@ -67,7 +68,8 @@ def overview(report: Report) -> tuple[str, ...]:
     policy = report.options.policy.value
     whole = [s for s in report.summaries if s.family is None and s.policy == policy]
     played = [s for s in whole if s.key.executor != FOREIGN]
-    lines = list(_imported([s for s in whole if s.key.executor == FOREIGN]))
+    limited = {one.key for one in logs_of(report) if one.plan.warnings}
+    lines = list(_imported([s for s in whole if s.key.executor == FOREIGN], limited))
     if not whole:
         lines.append("No finished cell was found.")
     elif played:
@@ -106,7 +108,7 @@ def overview(report: Report) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _imported(logs: list[CellSummary]) -> Iterable[str]:
+def _imported(logs: list[CellSummary], limited: set[CellKey]) -> Iterable[str]:
     """What imported logs say by themselves: no task of theirs was screened and no fault injected."""
     if logs:
         scored = counted(sum(s.episodes for s in logs), "scored simulation")
@@ -117,7 +119,8 @@ def _imported(logs: list[CellSummary]) -> Iterable[str]:
             if s.own.low is not None and s.own.high is not None:
                 told = f" [{100 * s.own.low:.1f}, {100 * s.own.high:.1f}]"
             name = cell_name(s.key)
-            yield f"{name}: success {percent(s.own.value)}{told}, n = {s.own.n} tasks."
+            more = " ⚠ Limited: see Imported logs." if s.key in limited else ""
+            yield f"{name}: success {percent(s.own.value)}{told}, n = {s.own.n} tasks.{more}"
     if len(logs) > _MOST_LOGS:
         yield f"… and {len(logs) - _MOST_LOGS} more logs."
 

@@ -1,0 +1,138 @@
+"""Results of BFCL multi-turn, in the form that bfcl-eval writes them, and logs of Inspect AI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qfr.archive.neutral import cells_of
+from qfr.cli import main
+from qfr.errors import LogError
+from qfr.foreign.bfcl import read_bfcl
+from qfr.foreign.inspect import Told, _line
+from qfr.records import Policy
+from qfr.scoring import score
+
+NAME = "BFCL_v4_multi_turn_base"
+
+
+def step(*calls: tuple[str, str]) -> list[dict[str, Any]]:
+    """One step of an inference log: calls with what the tools returned."""
+    return [
+        {"role": "assistant", "content": "as the model wrote it"},
+        {
+            "role": "handler_log",
+            "content": "Successfully decoded model response.",
+            "model_response_decoded": [call for call, _ in calls],
+        },
+        *({"role": "tool", "content": result} for _, result in calls),
+    ]
+
+
+def entry(at: int, *steps: list[dict[str, Any]]) -> dict[str, Any]:
+    state = [{"role": "state_info", "class_name": "GorillaFileSystem", "content": {}}]
+    said = [{"role": "handler_log", "content": "Error decoding the model response.", "error": "x"}]
+    turn = {"begin_of_turn_query": [{"role": "user", "content": "do it"}]}
+    turn |= {f"step_{n}": each for n, each in enumerate([*steps, said])}
+    return {
+        "id": f"multi_turn_base_{at}",
+        "result": [[["cd"]]],
+        "inference_log": [state, turn, state],
+        "input_token_count": [[100, 120]],
+        "output_token_count": [[7, 5]],
+        "latency": [[0.5, 0.5]],
+    }
+
+
+GOOD = entry(0, step(("cd(folder='a')", '{"current_working_directory": "a"}'), ("ls(a=True)", '["x", "y"]')))
+BAD = entry(
+    1,
+    step(("cd(folder='b')", '{"error": "cd: b: No such directory. You cannot use path"}')),
+    step(("fly(to='x')", "Error during execution: name 'fly' is not defined")),
+    step(("mv(source='a')", "Error during execution: mv() missing 1 required positional argument: 'target'")),
+)
+LOST = {"id": "multi_turn_base_2", "result": "Error during inference: connection", "traceback": "…"}
+FAILED = {"id": "multi_turn_base_1", "model_name": "m", "valid": False, "error": {}, "model_result": []}
+
+
+def write(folder: Path, entries: list[Any], scores: list[Any] | None) -> Path:
+    """Results and scores in the folders that bfcl-eval makes."""
+    places = [folder / kind / "m-7b-FC" / "multi_turn" for kind in ("result", "score")]
+    for place, kind, lines in zip(places, ("result", "score"), (entries, scores), strict=True):
+        place.mkdir(parents=True, exist_ok=True)
+        if lines is not None:
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            (place / f"{NAME}_{kind}.json").write_text(text, encoding="utf-8")
+    return places[0] / f"{NAME}_result.json"
+
+
+def head(total: int, right: int) -> dict[str, Any]:
+    return {"accuracy": right / total, "correct_count": right, "total_count": total}
+
+
+def test_a_result_file_with_its_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = {**FAILED, "id": "multi_turn_base_2"}
+    path = write(tmp_path, [GOOD, BAD, LOST], [head(3, 1), FAILED, lost])
+    found = read_bfcl(path, None, "BF16")
+    (cell,) = cells_of(found.lines)
+    assert (cell.facts.model, cell.facts.quant, cell.facts.suite) == (
+        "m-7b-FC",
+        "BF16",
+        "bfcl multi_turn_base",
+    )
+    assert [score(one, Policy.strict).success for one in cell.episodes] == [True, False]
+    calls = [(t.call.tool, t.observation.channel) for e in cell.episodes for t in e.turns if t.call]
+    assert calls == [("cd", None), ("ls", None), ("cd", "entity"), ("fly", "tool_name"), ("mv", "arguments")]
+    assert found.left_out == ("multi_turn_base_2",)
+    assert main(["import", str(path), "--quant", "BF16", "--root", str(tmp_path / "mlruns")]) == 0
+    assert "left out: multi_turn_base_2: the server failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        (None, "the scores of these results are not there"),
+        ([head(3, 2), FAILED], "these are the scores of other results"),
+        ([head(2, 1), {**FAILED, "id": "multi_turn_base_9"}], "these are the scores of other results"),
+        ([{"valid": False}], "holds no total_count"),
+    ],
+)
+def test_scores_that_do_not_belong_are_refused(tmp_path: Path, scores: list[Any] | None, said: str) -> None:
+    with pytest.raises(LogError, match=said):
+        read_bfcl(write(tmp_path, [GOOD, BAD], scores), None, None)
+
+
+def test_a_sample_of_inspect_carries_a_studys_fault() -> None:
+    call = SimpleNamespace(id="c", function="look", arguments={"key": 1}, parse_error=None)
+    error = SimpleNamespace(type="parsing", message="Tool look not found")
+    sample = SimpleNamespace(
+        id="s1", epoch=2, limit=None, model_usage={}, metadata={"qfr": {"fault": "et", "fired": 0}},
+        messages=[
+            SimpleNamespace(role="user", text="q", tool_calls=None),
+            SimpleNamespace(role="assistant", text="hm", tool_calls=[call]),
+            SimpleNamespace(role="tool", tool_call_id="c", text="", error=error),
+        ],
+    )  # fmt: skip
+    log = SimpleNamespace(eval=SimpleNamespace(model="vendor/m", task="demo"))
+    line = _line(log, sample, Told(preset="BF16"), True)
+    assert (line["task"], line["trial"], line["fault"], line["fired"]) == ("s1", 1, "et", 0)
+    assert line["calls"] == [
+        {
+            "tool": "look", "arguments": {"key": 1}, "ok": False, "channel": "tool_name", "text": "hm",
+            "result": "Tool look not found",
+        }
+    ]  # fmt: skip
+
+
+def test_without_its_package_a_log_of_inspect_is_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "inspect_ai.log", None)
+    path = tmp_path / "a.eval"
+    path.write_bytes(b"PK")
+    assert main(["import", str(path), "--no-log"]) == 2
+    assert "need the package inspect-ai" in capsys.readouterr().err
