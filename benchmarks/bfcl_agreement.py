@@ -4,7 +4,7 @@
 
 Plays every gold trajectory of all 800 tasks, and as many mutated ones as asked for, through the world
 `bfcl_multi_turn` and through bfcl-eval's `multi_turn_checker`, and prints the disagreements. The checker's
-classes are given the clock of ours (`qfr.world.bfcl.package.Clock`). Exit code 1: they disagree.
+classes are given the clock of ours (`qfr.world.plain.Clock`). Exit code 1: they disagree.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import numpy as np
 from qfr.canonical import Json
 from qfr.world import bfcl
 from qfr.world.base import Suite, Task
-from qfr.world.bfcl.live import Live, native
-from qfr.world.bfcl.package import Clock, Entry, entries, root
+from qfr.world.bfcl.live import Live
+from qfr.world.bfcl.package import Entry, entries, root
 from qfr.world.bfcl.tasks import read_call
+from qfr.world.plain import native, stand_still
 
 Call = tuple[str, dict[str, Json]]
 Turns = list[list[Call]]
@@ -69,7 +70,7 @@ def checker() -> Any:
     """The benchmark's checker, whose classes use the clock that stands still."""
     root()
     for name in ("travel_booking", "trading_bot"):
-        vars(importlib.import_module(f"{_SOURCES}.{name}"))["datetime"] = Clock
+        stand_still(importlib.import_module(f"{_SOURCES}.{name}"))
     return importlib.import_module(_CHECKER)
 
 

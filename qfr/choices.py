@@ -44,6 +44,8 @@ class ExecutorKind(StrEnum):
     strict_feedback = "strict_feedback"
     native = "native"
     # The chat template's own tool calls.
+    repair = "repair"
+    # As tolerant, and a failed call is followed by a request to diagnose it and to issue it again.
 
     @property
     def text(self) -> bool:

@@ -28,6 +28,7 @@ from qfr.protocol import (
     read_answer,
     read_call,
     read_turn,
+    with_repair,
 )
 from qfr.records import (
     ACTING_SCHEMA_VERSION,
@@ -60,6 +61,9 @@ from qfr.world.base import (
     task_tools,
 )
 from qfr.world.faults import Answered, Cut, Failed, Injector, ScheduledFault
+
+# Requests to repair a failed call that an episode gets at most (Jang 2026: three a run).
+MOST_REPAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,7 @@ class _Course:
         self._said = 0 if talks(world, task) else None
         # Plain messages so far, where the task has several messages of its user.
         self._reminded = False
+        self._repairs = 0
         native = rules.executor is ExecutorKind.native
         self.native = Native(schemas(self._tools), rules.thinking) if native else None
         self.turns: list[Turn] = []
@@ -247,7 +252,7 @@ class _Course:
             repair=self._rules.executor is not ExecutorKind.strict_feedback,
             thinking=bool(self._info().thinking),
         )
-        step = Step(parsed.call, self._observe(parsed))
+        step = Step(parsed.call, self._repairing(self._observe(parsed)))
         return self._called(generation, parsed.parse, (step,), parsed)
 
     def _take_native(self, generation: Generation) -> Ending | None:
@@ -313,6 +318,13 @@ class _Course:
         if self.errors > self._rules.error_budget:
             return Ending.out_of_errors
         return Ending.out_of_steps if len(self.turns) >= self._rules.step_budget else None
+
+    def _repairing(self, observation: Observation) -> Observation:
+        """A failed call's observation asks for a repair, so often in an episode."""
+        if self._rules.executor is not ExecutorKind.repair or observation.ok or self._repairs == MOST_REPAIRS:
+            return observation
+        self._repairs += 1
+        return with_repair(observation)
 
     def _observe(self, parsed: ParsedTurn) -> Observation:
         """Run a call."""

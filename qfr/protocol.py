@@ -39,6 +39,11 @@ REMINDER = (
     "Your last message holds no tool call. Go on by calling a tool; end the task with the tool that submits "
     "the result or reports a failure."
 )
+# What follows a failed call under executor=repair, in the same message.
+REPAIR = (
+    "The call failed. Say in one sentence what went wrong, then issue the call again, corrected if it was "
+    "wrong and unchanged if it was right."
+)
 _LEAD = "Observation: "
 
 _CODES = {
@@ -207,6 +212,16 @@ def observe_reminder() -> Observation:
 def plainly(observation: Observation) -> Observation:
     """An observation as the result of a native call: without the word before it."""
     return replace(observation, text=observation.text.removeprefix(_LEAD))
+
+
+def asks_repair(observation: Observation) -> bool:
+    """Whether an observation ends in the request to diagnose a failed call and to issue it again."""
+    return not observation.ok and observation.text.endswith(f"\n{REPAIR}")
+
+
+def with_repair(observation: Observation) -> Observation:
+    """A failed call's observation with that request below it."""
+    return replace(observation, text=f"{observation.text}\n{REPAIR}")
 
 
 def is_message(text: str) -> bool:

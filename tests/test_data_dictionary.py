@@ -12,13 +12,13 @@ import yaml
 
 import qfr
 from qfr import facts, records
+from qfr.analysis.results import COLUMNS, Kind
 from qfr.cli import main
 from qfr.commands import dictionary
 from qfr.errors import QfrError
 from qfr.journal import encode
 from qfr.records import FaultKind
 from qfr.report.build import build_report
-from qfr.report.columns import CELLS, CONTRASTS, PROCESS
 from qfr.report.export import write_report
 from qfr.tracking.reading.tables import CALLS, EPISODES, LOOPS, SCORES, call_table, episode_table, loop_table
 from tests.builders import build_cell_episodes, make_work, orders20
@@ -90,15 +90,9 @@ def test_every_column_stands_in_it_in_order(tmp_path: Path) -> None:
     ]
     report = build_report(list({cell.facts.cell_id: cell for cell in cells}.values()))
     files = write_report(report, tmp_path)
-    for path, columns in (
-        (files.contrasts_csv, CONTRASTS),
-        (files.cells_csv, CELLS),
-        (files.process_csv, PROCESS),
-    ):
-        written = path.read_text("utf-8").partition("\n")[0].split(",")
-        assert written == list(columns), path.name
-    assert said["contrasts.csv, contrasts.parquet"] == list(CONTRASTS)
-    assert (said["cells.csv"], said["process.csv"]) == (list(CELLS), list(PROCESS))
+    written = files.results_csv.read_text("utf-8").partition("\n")[0].split(",")
+    assert written == list(COLUMNS) == said["results.csv, results.parquet"]
+    assert said["Kinds of rows"] == [str(kind) for kind in Kind]
     written = files.provenance_csv.read_text("utf-8").partition("\n")[0].split(",")
     assert written == [name for name in said["Params and tags of a cell's run"] if name != "config"]
 

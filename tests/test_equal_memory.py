@@ -130,7 +130,7 @@ def test_the_report_has_it_where_two_models_were_run(tmp_path: Path) -> None:
     assert {(c.a, c.b) for c in report.at_equal_memory} == {("L Q8_0", "W Q8_0")}
     (section,) = page_of(report).memory
     assert section.contrasts.rows[0][1].text == "L Q8_0 − W Q8_0"
-    frame = pd.read_csv(write_report(report, tmp_path).contrasts_csv)
+    frame = pd.read_csv(write_report(report, tmp_path).results_csv)
     memory = frame[frame["vary"] == "memory"]
     assert set(memory["standing"]) == {"exploratory"}
     assert memory["model"].isna().all()

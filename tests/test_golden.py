@@ -16,8 +16,9 @@ from qfr.analysis import frames
 from qfr.records import FaultKind
 from qfr.report.build import Report, ReportOptions, build_report, gaps_of
 from qfr.report.export import write_report
-from qfr.report.tables import metrics
+from qfr.report.tables import artifacts, metrics
 from qfr.stats.intervals import Method
+from qfr.tracking.reading.artifacts import read_artifact
 from qfr.tracking.reading.cells import POLICY_COLUMNS
 from qfr.tracking.reading.reader import Reading, read_cells
 from qfr.tracking.store import Store
@@ -60,8 +61,8 @@ def reading(store: Store) -> Reading:
 
 
 def contrasts(report: Report, folder: Path) -> pd.DataFrame:
-    frame = pd.read_csv(write_report(report, folder).contrasts_csv)
-    return frame[frame["policy"] == "tolerant"]
+    frame = pd.read_csv(write_report(report, folder).results_csv)
+    return frame[(frame["policy"] == "tolerant") & (frame["kind"] == "contrast")]
 
 
 def row(frame: pd.DataFrame, cell: str, target: str, family: str | None = None) -> pd.Series:
@@ -80,23 +81,24 @@ def test_every_expected_figure_comes_back_through_mlflow(
     paper = build_report(reading.cells, ReportOptions(method=Method.MONTECARLO, seed=11), gaps_of(reading))
     frame = contrasts(exact, tmp_path / "exact")
     sampled = contrasts(paper, tmp_path / "paper")
-    cells = pd.read_csv(tmp_path / "exact" / "cells.csv")
+    cells = pd.read_csv(tmp_path / "exact" / "results.csv")
+    cells = cells[(cells["kind"] == "rate") & (cells["policy"] == "tolerant") & cells["family"].isna()]
     assert frame["n_tasks"].notna().all()
     for cell, want in EXPECTED.items():
         for target in ("own", "matched", "full"):
             found, drawn = row(frame, cell, target), row(sampled, cell, target)
             assert (found["a"], found["b"]) == ("Q8_0", "Q4_K_M")
-            assert found["difference_points"] == pytest.approx(want[target], abs=1e-4)
-            assert drawn["difference_points"] == pytest.approx(want[target], abs=1e-4)
+            assert found["points"] == pytest.approx(want[target], abs=1e-4)
+            assert drawn["points"] == pytest.approx(want[target], abs=1e-4)
             ends = want[f"{target}_ci"]
-            assert [found["low_points"], found["high_points"]] == pytest.approx(ends["exact"], abs=1e-3)
-            step = 100 / 6 / max(found["a_tasks"], found["b_tasks"]) + 1e-3
-            for end, (least, most) in zip(("low_points", "high_points"), ends["mc20000_range"], strict=True):
+            assert [found["low"], found["high"]] == pytest.approx(ends["exact"], abs=1e-3)
+            step = 100 / 6 / max(found["n_tasks_a"], found["n_tasks_b"]) + 1e-3
+            for end, (least, most) in zip(("low", "high"), ends["mc20000_range"], strict=True):
                 assert least - step <= drawn[end] <= most + step
         assert row(frame, cell, "matched")["n_tasks"] == want["matched_n"]
         for target in ("matched", "full"):
             found, sign = row(frame, cell, target), want[f"sign_{target}"]
-            counts = (found["a_better_tasks"], found["b_better_tasks"], found["tied_tasks"])
+            counts = (found["favour_a"], found["favour_b"], found["ties"])
             assert counts == (sign["favour8"], sign["favour4"], sign["ties"])
             assert found["sign_p"] == pytest.approx(sign["p"])
             assert found["signflip_p"] == pytest.approx(want[f"signflip_p_{target}"])
@@ -107,15 +109,15 @@ def test_every_expected_figure_comes_back_through_mlflow(
         for family, stratum in want["families"].items():
             for target in ("full", "matched"):
                 found = row(frame, cell, target, family)
-                assert (found["a_certified_tasks"], found["b_certified_tasks"]) == (
+                assert (found["certified_a"], found["certified_b"]) == (
                     stratum["clean8"],
                     stratum["clean4"],
                 )
                 if stratum[target] is None:
-                    assert pd.isna(found["difference_points"])
+                    assert pd.isna(found["points"])
                     assert found["reason"] == "empty matched set"
                 else:
-                    assert found["difference_points"] == pytest.approx(stratum[target], abs=1e-4)
+                    assert found["points"] == pytest.approx(stratum[target], abs=1e-4)
         check_cells(cells, cell, want)
     check_sweep_run(store, exact, tmp_path / "exact")
 
@@ -123,24 +125,32 @@ def test_every_expected_figure_comes_back_through_mlflow(
 def check_cells(cells: pd.DataFrame, cell: str, want: dict[str, Any]) -> None:
     model, prompt = cell.split("/")
     for level, quant in LEVELS.items():
-        chosen = cells[(cells["model"] == model) & (cells["prompt"] == prompt) & (cells["quant"] == quant)]
-        found = chosen[(chosen["policy"] == "tolerant") & chosen["family"].isna()].iloc[0]
-        counts = [found["successful_episodes"], found["delivered_episodes"]]
-        assert counts == want[f"episodes{level}"]
-        wilson = [found["wilson_low_rate"], found["wilson_high_rate"]]
-        assert wilson == pytest.approx(want[f"wilson{level}"], abs=1e-6)
-        assert found["full_rate"] == pytest.approx(want[f"full_rate{level}"], abs=1e-6)
-        assert found["certified_tasks"] == want[f"clean{level}"]
+        chosen = cells[(cells["model"] == model) & (cells["prompt"] == prompt) & (cells["level"] == quant)]
+        by = {(one["target"], one["item"]): one for _, one in chosen.fillna({"item": ""}).iterrows()}
+        episodes, full = by["own", "episodes"], by["full", ""]
+        assert [episodes["count_a"], episodes["of_a"]] == want[f"episodes{level}"]
+        assert [episodes["low"], episodes["high"]] == pytest.approx(want[f"wilson{level}"], abs=1e-6)
+        assert full["value"] == pytest.approx(want[f"full_rate{level}"], abs=1e-6)
+        assert full["certified_a"] == want[f"clean{level}"]
 
 
 def check_sweep_run(store: Store, report: Report, folder: Path) -> None:
-    """The sweep's run holds the contrasts as metrics, so that the tracking UI alone answers."""
+    """The sweep's run holds headline metrics and the whole table, so that the tracking UI alone answers."""
     files = {path.name: path for path in folder.iterdir()}
     sweep = find_sweep(store, SWEEP)
-    log_report(store, sweep.info.run_id, files, metrics(report))
+    log_report(store, sweep.info.run_id, files, metrics(report), artifacts(report))
     held = find_sweep(store, SWEEP).data.metrics
-    assert held["matched/tolerant/Llama P0 Q8_0-Q4_K_M points"] == pytest.approx(20.238095)
-    assert held["full/tolerant/Qwen P3 Q8_0-Q4_K_M high_points"] == pytest.approx(-15.0)
+    assert len(held) <= 20
+    assert held["full/tolerant/Llama P0 Q8_0-Q4_K_M points"] == pytest.approx(27.5)
+    table = json.loads(read_artifact(store, sweep.info.run_id, sweep.info.artifact_uri, "qfr/results.json"))
+    rows = [dict(zip(table["columns"], one, strict=True)) for one in table["data"]]
+    (found,) = (
+        one
+        for one in rows
+        if (one["kind"], one["model"], one["prompt"], one["target"], one["policy"], one["family"])
+        == ("contrast", "Qwen", "P3", "full", "tolerant", None)
+    )
+    assert found["high"] == pytest.approx(-15.0)
 
 
 def test_analysis_and_tracking_agree_on_the_columns_of_a_policy() -> None:

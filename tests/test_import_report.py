@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) ->
 
 
 def rows(folder: Path, **wanted: str) -> list[dict[str, str]]:
-    with (folder / "out" / "diagnostics.csv").open(encoding="utf-8", newline="") as file:
+    with (folder / "out" / "results.csv").open(encoding="utf-8", newline="") as file:
         return [
             row for row in csv.DictReader(file) if all(row[name] == value for name, value in wanted.items())
         ]
@@ -58,23 +58,21 @@ def test_every_way_to_count_a_budget_agrees_with_the_log_itself(
 ) -> None:
     side = "failed calls of both sides" if whose is None else "the agent's failed calls"
     told = {BudgetRule.allow: "allow K", BudgetRule.stop_at: "stop at K"}[rule]
-    kind = "success within a budget" + (
-        "" if (whose, rule) == (Requestor.agent, BudgetRule.allow) else f", {told}, {side}"
-    )
-    found = {row["item"]: float(row["value"]) for row in rows(folder, model="m", quant="BF16", kind=kind)}
+    mine = rows(folder, model="m", level="BF16", kind="budget", target=f"{told}, {side}")
+    found = {row["item"]: float(row["value"]) for row in mine}
     curve = budget_curve(read_foreign(folder / "h.json"), rule, whose)
     assert found == {f"K={point.budget}": pytest.approx(point.success.share) for point in curve}
     assert len(set(found.values())) > 2
 
 
 def test_channels_recovery_and_length_are_there(folder: Path) -> None:
-    (rate,) = rows(folder, model="m", quant="BF16", kind="rate per call", item="entity")
+    (rate,) = rows(folder, model="m", level="BF16", kind="channel", item="entity", target="per call")
     calls = sum(len(one.failing) + 1 for row in HIGH for one in row)
     failed = sum(len(one.failing) for row in HIGH for one in row)
     assert float(rate["value"]) == pytest.approx(failed / calls)
-    assert rows(folder, model="m", quant="INT4", kind="count ratio", item="arguments", against="BF16")
-    assert rows(folder, model="m", quant="INT4", kind="gap, simultaneous", against="BF16")
-    (turns,) = rows(folder, model="m", quant="BF16", kind="turns per episode", item="all")
+    assert rows(folder, model="m", kind="amplification", item="arguments", a="BF16", b="INT4")
+    assert rows(folder, model="m", kind="gap", a="BF16", b="INT4")
+    (turns,) = rows(folder, model="m", level="BF16", kind="length", item="turns", target="all")
     assert float(turns["value"]) == pytest.approx(calls / 18)
 
 

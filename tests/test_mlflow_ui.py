@@ -55,12 +55,13 @@ class Swept:
         return found[1]
 
     def contrast(self, prompt: str, target: str) -> dict[str, str]:
-        """A line of contrasts.csv."""
-        with (self.folder / "mlruns" / "reports" / self.sweep / "contrasts.csv").open(newline="") as file:
+        """A line of results.csv."""
+        with (self.folder / "mlruns" / "reports" / self.sweep / "results.csv").open(newline="") as file:
             (line,) = (
                 row
                 for row in csv.DictReader(file)
-                if (row["prompt"], row["target"], row["policy"], row["family"])
+                if row["kind"] == "contrast"
+                and (row["prompt"], row["target"], row["policy"], row["family"])
                 == (prompt, target, "tolerant", "")
             )
         return line
@@ -165,20 +166,19 @@ def test_the_page_of_the_sweep_shows_contrasts_and_the_report(local: Swept, addr
     open_runs(page, address, local).get_by_role("link").click()
     search = page.get_by_role("textbox", name="Search metrics")
     for prompt in ("P0", "P4"):
-        for target in ("own", "matched", "full"):
-            wanted = local.contrast(prompt, target)
-            name = f"{target}/tolerant/scripted {prompt} Q8_0-Q4_K_M"
-            for unit, column in (("points", "difference_points"), ("low_points", "low_points")):
-                search.fill(f"{name} {unit}")
-                line = page.get_by_role("row").filter(
-                    has=page.get_by_role("link", name=f"{name} {unit}", exact=True)
-                )
-                value = line.get_by_role("cell").nth(1).inner_text()
-                assert float(value) == pytest.approx(float(wanted[column]), abs=1e-6)
+        wanted = local.contrast(prompt, "full")
+        name = f"full/tolerant/scripted {prompt} Q8_0-Q4_K_M"
+        for column in ("points", "low"):
+            search.fill(f"{name} {column}")
+            line = page.get_by_role("row").filter(
+                has=page.get_by_role("link", name=f"{name} {column}", exact=True)
+            )
+            value = line.get_by_role("cell").nth(1).inner_text()
+            assert float(value) == pytest.approx(float(wanted[column]), abs=1e-6)
 
     page.get_by_role("tab", name="Artifacts").click()
     page.get_by_role("listitem").filter(has_text="report").get_by_text("report", exact=True).click()
-    expect(page.get_by_text("contrasts.csv", exact=True)).to_be_visible()
+    expect(page.get_by_text("results.csv", exact=True)).to_be_visible()
     page.get_by_text("report.html", exact=True).click()
     shown = page.frame_locator("iframe")
     expect(shown.get_by_role("heading", name="Recovery from tool failures")).to_be_visible()
@@ -244,7 +244,7 @@ def test_a_sweep_over_a_real_server_is_the_same_sweep(
         artifact = read_artifact(served, run.info.run_id, run.info.artifact_uri, "report/report.html")
         assert artifact == page.read_bytes()
         points = run.data.metrics["full/tolerant/scripted P4 Q8_0-Q4_K_M points"]
-        assert points == pytest.approx(float(local.contrast("P4", "full")["difference_points"]))
+        assert points == pytest.approx(float(local.contrast("P4", "full")["points"]))
 
 
 def by_name(store: Store) -> dict[str, LoggedCell]:

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 from test_native import EACH, END, HEAD, TAIL
+from tiny_models import TinyModel, write_model
 from walks import RULES, prompt, reference_agent, small_world
 
 from qfr.canonical import canonical
 from qfr.cell import Track, walk
 from qfr.config import ExecutorKind, Gate, Thinking
-from qfr.engine.base import EngineInfo, Native, Past, PastCall
-from qfr.engine.files.gguf import ModelFile
+from qfr.engine.base import Ask, EngineInfo, Native, Past, PastCall
+from qfr.engine.files.gguf import ModelFile, open_model
 from qfr.engine.llama.engine import LlamaEngine
+from qfr.engine.llama.streams import LlamaStreams
 from qfr.engine.llama.template import ChatTemplate, sha256_of
 from qfr.engine.llama.transcript import Layout, Shown
 from qfr.engine.native.check import call_form
@@ -27,7 +29,10 @@ from qfr.engine.scripted import ScriptedEngine
 from qfr.episode import Episodes, Rules
 from qfr.errors import EngineError, ModelFileError
 from qfr.front.main import main
+from qfr.front.models import compose_cell
+from qfr.grid.checks import build_world
 from qfr.journal import decode, encode
+from qfr.play.engine_cache import context_need
 from qfr.protocol import REMINDER
 from qfr.records import Channel, Ending, Episode, FaultKind, Generation, ParseKind, Policy, StopReason
 from qfr.scoring import score
@@ -310,3 +315,59 @@ def test_the_form_of_scripted_calls_is_a_form() -> None:
     form = json.loads(ScriptedEngine(lambda *_: "").info.call_form)
     assert form["several"]
     assert set(form) == set(asdict(layout(TAGS).form))
+
+
+# Tokens: what an engine reads is what the template writes, also where it shows earlier turns anew
+
+
+@pytest.mark.parametrize("thinking", list(Thinking))
+@pytest.mark.parametrize("streams", [1, 2])
+def test_what_an_engine_reads_is_the_transcript(thinking: Thinking, streams: int, tmp_path: Path) -> None:
+    model = TinyModel(template=THINKS, bos="", eos=END, add_bos=False, context=8192)
+    file = open_model(write_model(tmp_path / "thinks-F16.gguf", model), tmp_path)
+    thought = "<think>\nwhich order?\n</think>\n"
+    forced = (thought + call("get_order", order_id="O-1"), "hm", thought + call("get_order", order_id="O-1"))
+    told = (
+        Past("", "which order?", (GET,), (DONE,)),
+        Past("hm", "", (), (REMINDER,)),
+        Past("", "which order?", (GET, GET), (DONE, DONE)),
+    )
+    native = Native(TOOLS, thinking)
+    turns = tuple(zip(forced, told, strict=True))
+
+    replies = tuple(zip(told, (*forced[1:], "end"), strict=True))
+
+    def play(engine: LlamaEngine) -> list[Generation]:
+        made = [engine.begin("You <b> are {x}.", "Task", 4096, forced[0], native)]
+        return made + [engine.reply(past, 4096, text) for past, text in replies]
+
+    engine = LlamaEngine(file, engine_config(), 8192)
+    first = play(engine)
+    conversation, texts = talk(layout(THINKS, thinking), *turns)
+    spelled = engine.tokenizer.model.piece
+    conversation = NativeConversation(conversation.layout, "You <b> are {x}.", "Task", conversation.turns)
+    conversation.prompts = [talk(layout(THINKS, thinking), *turns[:at])[0].shown().prompt for at in range(3)]
+    wanted = read(conversation.shown(), texts)
+    assert b"".join(map(spelled, engine.read())).decode() == wanted
+    assert any(one.rewritten for one in first) is (thinking is not Thinking.keep)
+    assert [one.thought_tokens > 0 for one in first] == [True, False, True, False]
+    # The same again from memory, in another order, and from nothing.
+    engine.begin("another", "Task", 4, None, native)
+    assert play(engine) == first
+    engine.start_over()
+    assert play(engine) == first
+    engine.close()
+    if streams == 2:
+        both = LlamaStreams(file, engine_config(streams=2), 8192)
+        asks = [Ask(1, "You <b> are {x}.", "Task", 4096, forced[0], native)]
+        asks += [Ask(1, None, past, 4096, text) for past, text in replies]
+        made = [both.advance((ask,))[0].generation.token_ids for ask in asks]
+        assert made == [one.token_ids for one in first]
+        both.close()
+
+
+def test_the_context_that_a_suite_needs_counts_the_tools() -> None:
+    text, native = (compose_cell(f"executor={kind}", "prompt=N0") for kind in ("tolerant", "native"))
+    world = build_world(native.suite)
+    shown = max(len(schemas(task_tools(world, task))) for task in world.tasks) / 2
+    assert context_need(native, world, "x") >= context_need(text, world, "x") + shown

@@ -16,8 +16,7 @@ from qfr.report.build import Report, build_report
 from qfr.report.material import Material
 from qfr.report.page import page_of, render_page
 from qfr.report.ranking import rankings
-from qfr.report.tables import cell_frame, contrast_frame
-from qfr.report.tidy import diagnostics_frame
+from qfr.report.tables import result_frame
 from qfr.tracking.reading.tables import call_table, to_frame
 from tests.builders import make_facts
 from tests.diagnosed import bad, episode, good, hit
@@ -93,15 +92,16 @@ def test_budgets_are_ranked_contrasted_and_listed_apart(report: Report) -> None:
         ("m · suite.error_budget=3", 2),
         ("m · suite.error_budget=1", 2),
     ]
-    frame = contrast_frame(report)
+    frame = result_frame(report.results)
+    frame, cells = frame[frame["kind"] == "contrast"], frame[frame["kind"] == "rate"]
     full = frame[(frame["target"] == "full") & (frame["policy"] == "tolerant") & frame["family"].isna()]
-    found = dict(zip(full["context"], full["difference_points"], strict=True))
+    found = dict(zip(full["scope"], full["points"], strict=True))
     assert found == {
         "suite.error_budget=3": pytest.approx(0.0),
         "suite.error_budget=1": pytest.approx(200 / 3),
     }
-    cells = cell_frame(report)
-    assert cells[cells["policy"] == "tolerant"]["context"].value_counts().to_dict() == {
+    cells = cells[(cells["policy"] == "tolerant") & (cells["target"] == "full")]
+    assert cells["scope"].value_counts().to_dict() == {
         "suite.error_budget=3": 2,
         "suite.error_budget=1": 2,
     }
@@ -129,8 +129,8 @@ def test_a_real_rerun_stands_beside_its_recount(report: Report) -> None:
     high, low = table.rows
     assert [entry.text for entry in high] == ["m q8_0 P0 et", "K = 1", "100.0 %", "100.0 %", "0.0", "0"]
     assert [entry.text for entry in low] == ["m q4_k_m P0 et", "K = 1", "33.3 %", "33.3 %", "0.0", "0"]
-    frame = diagnostics_frame(report)
-    rerun = frame[frame["kind"].isin(["recount", "rerun"]) & (frame["quant"] == "Q4_K_M")]
+    frame = result_frame(report.results)
+    rerun = frame[(frame["kind"] == "rerun") & (frame["unit"] == "rate") & (frame["level"] == "Q4_K_M")]
     assert list(rerun["item"]) == ["K=1 from 3"] * 2
     assert list(rerun["value"]) == pytest.approx([1 / 3, 1 / 3])
     assert "A real rerun under the tight budget beside its recount" in render_page(report)

@@ -26,8 +26,7 @@ from qfr.report.outcomes import MEANINGS, outcome_maps
 from qfr.report.page import page_of, render_page
 from qfr.report.ranking import rankings
 from qfr.report.replication import replication
-from qfr.report.tables import contrast_frame
-from qfr.report.tidy import diagnostics_frame, further_frame
+from qfr.report.tables import result_frame
 from qfr.report.transcripts import Parting, Transcripts, fitting, pack
 from qfr.tracking.reading.tables import call_table, to_frame
 from tests.builders import build_cell_episodes, make_facts, orders20
@@ -127,7 +126,7 @@ def test_the_declared_family_is_adjusted_alone() -> None:
     tests = [one for one in family.members if one.sign_holm is not None]
     smallest = min(report.contrasts[one.place].sign_p or 1.0 for one in tests)
     assert min(one.sign_holm or 1.0 for one in tests) == pytest.approx(min(1.0, len(tests) * smallest))
-    frame = contrast_frame(report)
+    frame = result_frame(report.results)
     inside = frame["sign_holm_p"].notna()
     assert set(frame[inside]["target"]) == {"full"}
     assert frame[inside]["declared_family"].all()
@@ -341,7 +340,7 @@ def test_the_process_of_every_preset_is_on_the_page() -> None:
         "Gap to Q8_0 under a shrinking error budget",
     ]
     assert "What follows an error" in render_page(report)
-    frame = diagnostics_frame(report).query("kind == 'success within a budget' and quant == 'Q4_K_M'")
+    frame = result_frame(report.results).query("kind == 'budget' and level == 'Q4_K_M'")
     assert frame["value"].iloc[0] == pytest.approx((1 / 2 + 1 / 3) / 2)
 
 
@@ -421,12 +420,12 @@ def test_titles_lose_what_they_share() -> None:
 # --- long tables ------------------------------------------------------------------------------------------
 
 
-def test_the_long_tables_agree_with_the_page(golden: Report) -> None:
-    frame = further_frame(golden)
-    assert set(frame["kind"]) == {"rank", "interaction", "simultaneous"}
+def test_ranks_in_the_table_agree_with_the_page(golden: Report) -> None:
+    frame = result_frame(golden.results)
+    kinds = ["contrast", "rate", "rank", "simultaneous", "interaction", "count", "cost", "waste", "published"]
+    assert frame["kind"].unique().tolist() == kinds
     rows = frame.query("kind == 'rank' and model == 'Llama' and policy == 'tolerant'")
+    rows = rows[rows["verdict"].isna()]
     (ranks,) = [r for r in golden.ranks if r.key.model == "Llama" and r.policy == "tolerant"]
     assert rows["value"].tolist() == pytest.approx([one.full.value for one in ranks.presets])
     assert set(rows["unit"]) == {"rate"}
-    assert diagnostics_frame(golden).empty
-    assert list(diagnostics_frame(golden)) == list(frame)

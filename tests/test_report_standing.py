@@ -55,8 +55,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> 
 
 
 def test_the_machine_files_say_how_every_contrast_stands(swept: Swept) -> None:
-    with (swept.report / "contrasts.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    with (swept.report / "results.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["kind"] == "contrast"]
     # S* of each pair holds the cells of every prompt, the unregistered P2 among them.
     shared = {row["prompt"]: row["standing"] for row in rows if row["target"] == "s_star"}
     assert shared == {"P0": "exploratory", "P2": "exploratory", "P4": "deviated"}
@@ -71,7 +71,7 @@ def test_the_machine_files_say_how_every_contrast_stands(swept: Swept) -> None:
     assert reasons["P0"] == ""
     assert "the server cut turns (suite.step_budget: found 10, frozen 12)" in reasons["P4"]
     assert f"not run under {swept.name}: scripted q8_0 P2 et" in reasons["P2"]
-    data = json.loads((swept.report / "contrasts.json").read_text(encoding="utf-8"))
+    data = json.loads((swept.report / "results.json").read_text(encoding="utf-8"))
     (one,) = data["registrations"]
     missing = [f"scripted {quant} P1 {fault}" for quant in ("q8_0", "q4_k_m") for fault in ("none", "et")]
     assert sorted(one["missing_cells"]) == sorted(missing)
@@ -96,10 +96,11 @@ def test_page_and_markdown_have_the_section(swept: Swept, file: str) -> None:
 
 def test_the_closing_report_of_a_sweep_has_it_too(swept: Swept) -> None:
     planned = []
-    for path in swept.folder.glob("mlruns/reports/s-*/contrasts.json"):
+    for path in swept.folder.glob("mlruns/reports/s-*/results.json"):
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data["contrasts"][0]["prompt"] == "P0":
-            assert {one["standing"] for one in data["contrasts"]} == {"planned"}
+        contrasts = [row for row in data["results"] if row["kind"] == "contrast"]
+        if contrasts[0]["prompt"] == "P0":
+            assert {one["standing"] for one in contrasts} == {"planned"}
             planned += data["registrations"]
     (one,) = planned
     # When the first sweep ended, nothing of P1 and P4 had run.
@@ -121,11 +122,11 @@ def test_a_registration_that_was_changed_is_told(swept: Swept) -> None:
 
 def test_along_another_axis_nothing_is_called_missing(swept: Swept) -> None:
     assert main(["report", "--vary", "prompt", "--out", "prompts"]) == 0
-    data = json.loads(Path("prompts/contrasts.json").read_text(encoding="utf-8"))
+    data = json.loads(Path("prompts/results.json").read_text(encoding="utf-8"))
     (one,) = data["registrations"]
     assert one["missing_contrasts"] == []
     assert "The plan contrasts quant, this report prompt" in one["summary"]
-    assert {row["standing"] for row in data["contrasts"]} == {"exploratory"}
+    assert {row["standing"] for row in data["results"] if row["kind"] == "contrast"} == {"exploratory"}
 
 
 def test_without_a_registration_everything_is_exploratory() -> None:

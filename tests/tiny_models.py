@@ -116,6 +116,8 @@ class TinyModel:
     # Of the output weights; nan makes logits not finite.
     favourites: tuple[str, ...] = ()
     # Tokens that share the largest logit, whatever was read.
+    file_type: int = int(gguf.LlamaFileType.MOSTLY_F16)
+    # What the file calls itself; its tensors are what they are.
     extra: dict[str, str] = field(default_factory=dict)
     # More metadata.
 
@@ -127,7 +129,7 @@ def write_model(path: Path, model: TinyModel) -> Path:
     writer.add_embedding_length(model.width)
     writer.add_block_count(model.layers)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    writer.add_file_type(model.file_type)
     tokens = _write_vocabulary(writer, model)
     size = len(tokens)
     writer.add_vocab_size(size)

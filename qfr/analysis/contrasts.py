@@ -46,7 +46,7 @@ from qfr.analysis.pairing import Pair, across_builds, cells_of, owned, pairs, ta
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
-from qfr.analysis.uncertainty import bayesian
+from qfr.analysis.uncertainty import bayesian, stratified
 from qfr.stats import bootstrap, equivalence, intervals, lattice, power
 from qfr.stats.exact import PairedTest, sign_flip_test, sign_test
 from qfr.stats.intervals import Estimate, Method
@@ -216,6 +216,9 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
     axes = {axis: None if axis == options.vary else str(getattr(a.key, axis.value)) for axis in Axis}
     estimate = _estimate(drawn, options, _stream(pair, stratum, options))
     careful = bayesian(drawn, _stream(pair, stratum, options), options.level)
+    fixed = None
+    if stratum.family is None and all(a.families):
+        fixed = stratified(drawn, a.families, options.bootstrap, _stream(pair, stratum, options, "strata"))
     return Contrast(
         model=axes[Axis.model],
         quant=axes[Axis.quant],
@@ -250,6 +253,8 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
         bayes_low=_points(careful.low),
         bayes_high=_points(careful.high),
         bayes_method=str(careful.method),
+        strata_low=_points(fixed.low) if fixed else None,
+        strata_high=_points(fixed.high) if fixed else None,
         degenerate=estimate.degenerate,
         reliable=estimate.reliable,
         reason=_reason(estimate, drawn, stratum, (pair.label_a, pair.label_b)),
@@ -289,13 +294,13 @@ def _detectable(drawn: Samples) -> float | None:
     return _points(power.detectable_difference(lattice.difference(drawn.rates_a, drawn.rates_b)).difference)
 
 
-def _stream(pair: Pair, stratum: _Stratum, options: Options) -> np.random.Generator:
+def _stream(pair: Pair, stratum: _Stratum, options: Options, *more: str) -> np.random.Generator:
     """Return this contrast's own stream, so that adding a contrast changes no other."""
     key = pair.a.key
     names = [str(getattr(key, axis.value)) for axis in Axis if axis != options.vary]
     parts = [*names, key.suite, key.gate, key.trial, pair.context, pair.a.policy, str(options.vary)]
     parts += [pair.label_a, pair.label_b, stratum.target.value, stratum.family or ""]
-    return stream(options.seed, [str(part) for part in parts])
+    return stream(options.seed, [str(part) for part in (*parts, *more)])
 
 
 def _reason(estimate: Estimate, drawn: Samples, stratum: _Stratum, labels: tuple[str, str]) -> str | None:

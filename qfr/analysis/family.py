@@ -17,7 +17,7 @@ import numpy as np
 from qfr import scope
 from qfr.analysis.decomposition import POINTS
 from qfr.analysis.levels import Axis
-from qfr.analysis.pairing import Pair, pairs
+from qfr.analysis.pairing import Pair, cells_of, pairs
 from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Target, TaskTable, samples
@@ -74,6 +74,8 @@ class Family:
 class Together:
     """Intervals over the prompts that hold together, in points."""
 
+    cells: tuple[tuple[str, ...], ...]
+    # cell_ids behind each prompt's pair.
     model: str
     fault: str
     policy: str
@@ -172,6 +174,7 @@ def _together(members: list[Pair], target: Target, way: tuple[int, int]) -> Toge
         return None if value is None else POINTS * value
 
     return Together(
+        cells=tuple(cells_of((pair.a, pair.b)) for pair in members),
         model=key.model,
         fault=key.fault,
         policy=first.a.policy,

@@ -17,8 +17,7 @@ from qfr.faults import FAULTS, FaultKind
 from qfr.scope import Scope
 from qfr.stats.intervals import Interval
 
-#: The kinds of fault, in the paper's order of columns.
-# Kinds of fault in the order of a ladder's columns.
+#: Kinds of fault in the order of a ladder's columns.
 KINDS = tuple(kind for kind in FAULTS if kind is not FaultKind.none)
 _INVENTED = {kind for kind, fault in FAULTS.items() if "invented" in fault.columns}
 
@@ -32,6 +31,8 @@ class Step:
     # Successful episodes (ep: correct reports of failure) over delivered ones, Wilson.
     successes: int
     episodes: int
+    cells: tuple[str, ...]
+    # cell_ids of the fault cell and its clean pass.
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _rung(quant: str, cells: dict[str, CellSummary], invented: dict[tuple[str, s
         tasks=first.n_tasks,
         few=first.few,
         steps=tuple(
-            Step(kind.value, one.episode_rate, one.successes, one.episodes)
+            Step(kind.value, one.episode_rate, one.successes, one.episodes, one.cells)
             for kind in KINDS
             if (one := cells.get(kind)) is not None
         ),

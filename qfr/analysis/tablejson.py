@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.contrasts import Options, contrast_table
-from qfr.analysis.decomposition import POINTS
 from qfr.analysis.equal_memory import VARY, equal_memory
-from qfr.analysis.family import AdjustedContrast, families
-from qfr.analysis.groups import GroupContrast
+from qfr.analysis.family import families
 from qfr.analysis.interactions import Interaction, interactions
 from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import Grouped, NamedGroup, grouped, not_run
-from qfr.analysis.results import Contrast
+from qfr.analysis.results import COLUMNS, VERSION, Contrast, Plain, Result
+from qfr.analysis.rows import contrast_row, group_row, interaction_row
 from qfr.analysis.tablefile import ResultTable
 from qfr.analysis.targets import Target
 from qfr.errors import TableError
@@ -24,6 +23,24 @@ from qfr.errors import TableError
 VARIES = (*map(str, (Axis.quant, Axis.prompt, Axis.model)), VARY)
 
 _Plain = None | bool | int | float | str | list["_Plain"] | dict[str, "_Plain"]
+_OF_A_STORE = frozenset(
+    [
+        "scope",
+        "fault",
+        "executor",
+        "suite",
+        "gate",
+        "trial",
+        "cells",
+        "unit",
+        "value",
+        "critical",
+        "registration",
+        "standing",
+        "standing_reason",
+        "declared_family",
+    ]
+)
 _HEADLINE = (Target.own, Target.matched, Target.full)
 
 
@@ -107,121 +124,40 @@ def to_json(
     adjusted = {one.place: one for family in families(contrasts, ()) for one in family.members}
     for at, contrast in enumerate(contrasts):
         place = "contrasts" if contrast.target in _HEADLINE else "further"
-        row = _contrast(contrast, adjusted.get(at))
+        row = _record(contrast_row(contrast, adjusted.get(at)))
         lists[place if contrast.family is None else "families"].append(row)
     lists["cells"] += [_cell(cell) for cell in cells]
     more = further or Further()
     lists["groups"] = [_group(one) for one in more.grouped]
     lists["interactions"] = [_interaction(one) for one in more.interactions]
-    return json.dumps(lists, indent=1, ensure_ascii=True, allow_nan=False)
+    return json.dumps({"version": VERSION, **lists}, indent=1, ensure_ascii=True, allow_nan=False)
 
 
-def _contrast(contrast: Contrast, adjusted: AdjustedContrast | None) -> _Plain:
-    split = contrast.decomposition
-    return {
-        "model": contrast.model,
-        "level": contrast.quant,
-        "prompt": contrast.prompt,
-        "policy": contrast.policy or None,
-        "vary": contrast.vary,
-        "a": contrast.a,
-        "b": contrast.b,
-        "target": contrast.target,
-        "family": contrast.family,
-        "n_tasks": contrast.n_tasks,
-        "n_tasks_a": contrast.n_tasks_a,
-        "n_tasks_b": contrast.n_tasks_b,
-        "certified_a": contrast.certified_a,
-        "certified_b": contrast.certified_b,
-        "dropped_a": list(contrast.dropped_a),
-        "dropped_b": list(contrast.dropped_b),
-        "rate_a": contrast.rate_a,
-        "rate_b": contrast.rate_b,
-        "points": contrast.points,
-        "low": contrast.low,
-        "high": contrast.high,
-        "confidence": contrast.level,
-        "method": contrast.method,
-        "resamples": contrast.resamples,
-        "seed": contrast.seed,
-        "degenerate": contrast.degenerate,
-        "reliable": contrast.reliable,
-        "reason": contrast.reason,
-        "favour_a": contrast.favour_a,
-        "favour_b": contrast.favour_b,
-        "ties": contrast.ties,
-        "sign_p": contrast.sign_p,
-        "signflip_p": contrast.signflip_p,
-        "smallest_p": contrast.smallest_p,
-        "sign_holm_p": adjusted.sign_holm if adjusted else None,
-        "sign_bh_p": adjusted.sign_bh if adjusted else None,
-        "signflip_holm_p": adjusted.signflip_holm if adjusted else None,
-        "signflip_bh_p": adjusted.signflip_bh if adjusted else None,
-        "detectable_points": contrast.detectable,
-        "margin_points": contrast.margin,
-        "equivalence_low_points": contrast.equivalence_low,
-        "equivalence_high_points": contrast.equivalence_high,
-        "equivalent": contrast.equivalent,
-        "remarks": list(contrast.remarks),
-        "shared_points": split.shared if split else None,
-        "only_a_points": split.only_a if split else None,
-        "only_b_points": split.only_b if split else None,
-        "screening_points": split.screening if split else None,
-        "own_rates_points": split.own_rates if split else None,
-    }
+def _record(row: Result) -> dict[str, _Plain]:
+    """The row's columns that a table file can fill: it says nothing of runs, faults and registrations."""
+    found: dict[str, _Plain] = {}
+    for name in COLUMNS:
+        if name not in _OF_A_STORE:
+            value: Plain = getattr(row, name)
+            found[name] = [*value] if isinstance(value, tuple) else value
+    return found | {"policy": row.policy or None}
 
 
 def _group(one: Grouped) -> _Plain:
-    return {
-        "model": one.key.model,
-        "prompt": one.key.prompt,
-        "policy": one.policy or None,
-        "a": one.first.name,
-        "a_levels": list(one.first.quants),
-        "b": one.second.name,
-        "b_levels": list(one.second.quants),
-        **_found(one.found),
-        "fisher_p": one.pooled.p,
-        "odds_ratio": one.pooled.odds_ratio,
-        "a_successes": one.successes[0],
-        "a_episodes": one.pooled.n_first,
-        "b_successes": one.successes[1],
-        "b_episodes": one.pooled.n_second,
+    row = group_row(one)
+    return _record(row) | {
+        "a_levels": [*one.first.quants],
+        "b_levels": [*one.second.quants],
+        "a_successes": row.count_a,
+        "a_episodes": row.of_a,
+        "b_successes": row.count_b,
+        "b_episodes": row.of_b,
         "fisher_warning": one.pooled.warning,
     }
 
 
 def _interaction(one: Interaction) -> _Plain:
-    return {
-        "model": one.key.model,
-        "policy": one.policy or None,
-        "a": one.a,
-        "b": one.b,
-        "first_prompt": one.first,
-        "second_prompt": one.second,
-        "target": one.target,
-        **_found(one.found),
-    }
-
-
-def _found(found: GroupContrast) -> dict[str, _Plain]:
-    one = found.difference
-    low, high = (None if end is None else POINTS * end for end in (one.low, one.high))
-    return {
-        "n_tasks": len(found.tasks),
-        "points": found.points,
-        "low": low,
-        "high": high,
-        "degenerate": one.degenerate,
-        "reliable": one.reliable,
-        "reason": one.reason,
-        "favour_a": found.sign.favour_first,
-        "favour_b": found.sign.favour_second,
-        "ties": found.sign.ties,
-        "sign_p": found.sign.p,
-        "signflip_p": found.signflip.p,
-        "smallest_p": found.sign.smallest_p,
-    }
+    return _record(interaction_row(one)) | {"first_prompt": one.first, "second_prompt": one.second}
 
 
 def _cell(cell: CellSummary) -> _Plain:

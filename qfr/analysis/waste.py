@@ -163,3 +163,17 @@ def _ratio(sides: Sequence[FloatArray], at: int, weights: FloatArray, level: flo
     tail = (1.0 - level) / 2.0
     low, high = (float(end) for end in np.quantile(ratios, (tail, 1.0 - tail)))
     return Ratio(value, low, high, n, "")
+
+
+def cost_line(one: Waste) -> str:
+    """Say in a line what a cell spends per solved episode, and how often it was stuck or stopped."""
+    tokens, turns = ("–" if value is None else f"{value:,.1f}" for value in one.spent)
+    said = f"{one.key.quant.lower()}: {tokens} tokens and {turns} turns per solved episode"
+    if one.ratios and one.ratios[0].value is not None:
+        ratio = one.ratios[0]
+        ends = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.2f}, {ratio.high:.2f}]"
+        said += f" (tokens ×{ratio.value:.2f}{ends} of {one.against.lower()})"
+    stuck = "not counted" if one.stuck is None else f"{one.stuck} of {one.episodes}"
+    return (
+        f"{said}; stuck: {stuck}; forced end: {sum(count.count for count in one.forced)} of {one.episodes}."
+    )

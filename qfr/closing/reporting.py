@@ -27,7 +27,7 @@ from qfr.report.export import ReportFiles, write_report
 from qfr.report.gather import gather
 from qfr.report.images import write_images
 from qfr.report.page import page_of
-from qfr.report.tables import metrics
+from qfr.report.tables import artifacts, metrics
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Method
 from qfr.tracking.environment import redact
@@ -199,6 +199,6 @@ def report_sweep(store: Store, request: ReportRequest, out: Console) -> ReportFi
         notes.print(f"{len(written)} images: {request.out / 'images'}", markup=False, soft_wrap=True)
     if request.sweep is not None and request.own and not store.read_only:
         run_id = find_sweep(store, request.sweep).info.run_id
-        log_report(store, run_id, files.by_name(), metrics(report))
+        log_report(store, run_id, files.by_name(), metrics(report), artifacts(report))
     notes.print(f"\nReport: {files.page.resolve()}", markup=False, soft_wrap=True)
     return files

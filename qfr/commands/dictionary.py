@@ -18,8 +18,8 @@ from types import ModuleType
 import pyarrow as pa
 
 from qfr import facts, records
+from qfr.analysis import results
 from qfr.errors import QfrError
-from qfr.report.columns import CELLS, CONTRASTS, PROCESS
 from qfr.tracking.reading.facts_io import PARAM_FIELDS
 from qfr.tracking.reading.tables import (
     CALL_MEANINGS,
@@ -106,9 +106,8 @@ def dictionary() -> str:
             "What a walk (a clean pass and its fault episodes) cost.",
             _two("metric", _work()),
         ),
-        _section("contrasts.csv, contrasts.parquet", "A minus B, a row each.", _two("column", CONTRASTS)),
-        _section("cells.csv", "A row per cell, policy and family.", _two("column", CELLS)),
-        _section("process.csv", "A row per cell and policy: how its episodes went.", _two("column", PROCESS)),
+        _section("results.csv, results.parquet", _RESULTS, _two("column", _of(results, "Result"))),
+        _section("Kinds of rows", _KINDS, _two("kind", _kinds())),
         _section("provenance.csv", _PROVENANCE, ""),
     ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
@@ -118,6 +117,13 @@ _FACTS = (
     f"{', '.join(PARAM_FIELDS)} are MLflow params, the others tags `qfr.NAME`; the configuration stands in "
     "params `config.GROUP.KEY` besides. Before a cell has run, what is measured is empty."
 )
+_RESULTS = (
+    "Every number of a report is one row: `report.html`, `report.md`, the terminal, `results.json` (under "
+    "`results`), `qfr contrast --json` (version 2) and the MLflow artifacts `qfr/results.parquet` and "
+    "`qfr/results.json` show these rows under these names. `qfr report --explain ID` tells what a row is "
+    "made of; `runs.csv` gives the MLflow run of each of its `cells`."
+)
+_KINDS = "In the order of the table."
 _PROVENANCE = "A row per cell. Its columns are the params and tags above, `config` apart."
 
 
@@ -157,6 +163,16 @@ def _record(module: ModuleType, name: str, level: str) -> str:
     told = _of(module, name)
     rows = [(f"`{one.name}`", f"`{one.type}`", told[one.name]) for one in fields(kind)]
     return f"{level} {name}\n\n{inspect.getdoc(kind)}\n\n{_table(('field', 'type', 'meaning'), rows)}"
+
+
+def _kinds() -> dict[str, str]:
+    """The line under each kind of row."""
+    lines = inspect.getsource(results.Kind).splitlines()
+    tree = ast.parse(inspect.getsource(results.Kind)).body[0]
+    nodes = tree.body if isinstance(tree, ast.ClassDef) else []
+    names = [node for node in nodes if isinstance(node, ast.Assign)]
+    found = {results.Kind[ast.unparse(n.targets[0])]: " ".join(_comments(lines[n.lineno :])) for n in names}
+    return {str(kind): text for kind, text in found.items()}
 
 
 def _values() -> str:

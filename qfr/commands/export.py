@@ -128,7 +128,9 @@ def _add_report(folder: Path, found: Collected, request: ReportRequest, scratch:
     # Not the time of the export: equal sweeps are equal files.
     ended = time.strftime("%Y-%m-%d %H:%M", time.gmtime(found.last_end / 1000))
     made = replace(report.options, made=f"qfr {qfr.__version__}, {ended}")
-    write_report(replace(report, options=made), request.out)
+    # The runs of the empty store are nobody's.
+    without = replace(report.material, runs={})
+    write_report(replace(report, options=made, material=without), request.out)
 
 
 def _say(found: Collected, out: Path, digest: str) -> None:

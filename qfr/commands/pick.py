@@ -29,13 +29,16 @@ from qfr.analysis.decisions.verdict import Rule
 from qfr.analysis.decisions.words import answer, size
 from qfr.analysis.levels import bits
 from qfr.analysis.targets import Target
+from qfr.analysis.waste import cost_line, wastes
 from qfr.commands.common import add_store
 from qfr.commands.sides import add_axes, add_decision, read, require_levels
 from qfr.errors import ConfigError, LogError, TrackingError, did_you_mean
 from qfr.faults import USUAL, FaultKind
 from qfr.grid.show import console
+from qfr.records import Policy
 from qfr.report.ranking import ONE_LOOK
 from qfr.scope import differ, scope_of, varying
+from qfr.stats.intervals import Options
 from qfr.tracking.reading.artifacts import read_artifact
 from qfr.tracking.reading.cells import LoggedCell
 from qfr.tracking.store import Store
@@ -78,7 +81,20 @@ def run(arguments: argparse.Namespace) -> int:
     others = [replace(one, comparisons=prompts) for one in presets if one is not reference]
     found = pick(reference, others, rule, arguments.max_gb * GB)
     show(found, cells[0], arguments, console())
+    for line in _costs(found, cells, arguments.policy):
+        console().print(line, markup=False, soft_wrap=True)
     return 0 if found.chosen is not None else 1
+
+
+def _costs(found: Pick, cells: Sequence[LoggedCell], policy: Policy) -> list[str]:
+    """What the preset that was chosen spends, and how often it was stuck or had to be stopped."""
+    shown = {one.preset.name for one in (found.steps[0], found.chosen) if one is not None}
+    members = [cell for cell in cells if cell.facts.quant.lower() in shown]
+    return [
+        cost_line(one)
+        for one in wastes(members, Options(resamples=2_000), 0, {})
+        if one.policy == policy and one.key.quant.lower() in shown
+    ]
 
 
 def settled(cells: Iterable[LoggedCell], arguments: argparse.Namespace) -> tuple[LoggedCell, ...]:

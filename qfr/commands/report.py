@@ -1,8 +1,8 @@
 """Pull finished runs back from MLflow and contrast them.
 
-Prints the answer, the contrasts and the warnings; writes report.html (opens without network), contrasts.csv,
-.parquet, .json and the tables of cells, endings and provenance. With --sweep the page and the contrasts also
-go to the sweep's own MLflow run.
+Prints the answer, the contrasts and the warnings; writes report.html (opens without network), the table
+of results (results.csv, .parquet, .json: every number with its id) and where the cells come from
+(provenance.csv, runs.csv). With --sweep the page and the table also go to the sweep's own MLflow run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from qfr.analysis.levels import Axis
 from qfr.analysis.named_groups import parse_groups
 from qfr.analysis.published import NAMES, published
 from qfr.canonical import digest
-from qfr.closing.reporting import ReportRequest, kept_settings, report_sweep
+from qfr.closing.reporting import ReportRequest, kept_settings, make_report, report_sweep
 from qfr.commands.common import (
     add_bootstrap,
     add_store,
@@ -32,6 +32,8 @@ from qfr.commands.common import (
 from qfr.errors import TableError, TrackingError, UserError
 from qfr.grid.show import console
 from qfr.records import Policy
+from qfr.report.console import print_explained
+from qfr.report.explain import explain
 from qfr.scope import VARIES, check_axis
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Method
@@ -88,6 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--images", choices=("png", "svg", "pdf"), help="also write the figures as images (extra: images)"
     )
     parser.add_argument(
+        "--explain", metavar="ROW", help="write nothing; print what one row is made of: tasks, values, runs"
+    )
+    parser.add_argument(
         "--out", type=Path, help="folder of the report (left out = <root>/reports/<sweep or all>)"
     )
 
@@ -95,13 +100,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the report."""
     store = existing_store(arguments)
-    if store.read_only and arguments.out is None:
+    if store.read_only and arguments.out is None and arguments.explain is None:
         raise TrackingError(
             "the store is read-only: the report has no place in it",
             where=store.shown,
             hint="say where: --out FOLDER",
         )
     request = _request(store, arguments)
+    if arguments.explain is not None:
+        report, _ = make_report(store, request)
+        print_explained(explain(report, arguments.explain), console())
+        return 0
     if request.sweep is not None and not request.own:
         note = f"not as {request.sweep} was reported: its own report stays as it is"
         print(f"{note}; this one goes to {request.out}", file=sys.stderr)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -21,6 +22,11 @@ from qfr.config import CellConfig, EngineKind
 from qfr.errors import ConfigError, did_you_mean
 from qfr.front.naming import name_of_model
 from qfr.front.schema import holds_text, is_free, is_switch, type_words, unknown_key
+
+#: Name of the closed schema in Hydra's ConfigStore. It is no entry of the defaults list of `config.yaml`:
+#: Hydra would make a text of any number, and true or false of any, before anybody could say so.
+SCHEMA = "qfr_cell"
+ConfigStore.instance().store(name=SCHEMA, node=CellConfig, provider="qfr")
 
 
 def to_cell(cfg: DictConfig) -> CellConfig:
@@ -46,7 +52,7 @@ def to_cell(cfg: DictConfig) -> CellConfig:
         _name_model(plain)
         _find_prompt(plain, cfg)
         _count_workers(plain)
-        merged = OmegaConf.merge(OmegaConf.structured(CellConfig), plain)
+        merged = OmegaConf.merge(ConfigStore.instance().load(f"{SCHEMA}.yaml").node, plain)
         _check_types(plain)
         cell = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from qfr.config import CellConfig, EngineKind
+from qfr.config import CellConfig, EngineKind, ExecutorKind
 from qfr.engine.base import Engine
 from qfr.engine.files.gguf import ModelFile
 from qfr.engine.files.resolve import resolve
 from qfr.engine.files.vram import process_bytes
+from qfr.engine.native.turn import schemas
 from qfr.engine.pool import WorkerPool, on_gpu, workers_for
 from qfr.engine.scripted import Policy, ScriptedEngine, ScriptedStreams
 from qfr.engine.worker import WorkerEngine
@@ -17,12 +18,14 @@ from qfr.episode import Rules
 from qfr.grid.show import console
 from qfr.play.exactness import assure
 from qfr.play.gpus import take_gpu
-from qfr.world.base import Habits, World
+from qfr.world.base import Habits, World, task_tools
 
 # Allowances for the context that a suite needs, in tokens and bytes. Tokenizers need about one token per
 # three bytes of such texts at most; digits and ids can take one token per byte.
 _PROMPT_STEP, _BYTES_PER_TOKEN = 1024, 2.0
 _OBSERVATION_TOKENS = 128
+# Templates indent the schemas, or explain how calls are written.
+_TEMPLATE_SHARE = 1.5
 _ROUND = 256
 
 
@@ -34,7 +37,15 @@ def context_need(cell: CellConfig, world: World, system: str) -> int:
     prompt = -(-len(system.encode("utf-8", "replace")) // int(_PROMPT_STEP * _BYTES_PER_TOKEN)) * _PROMPT_STEP
     task = max(len(task.text.encode()) for task in world.tasks) / _BYTES_PER_TOKEN
     turns = cell.suite.step_budget * (cell.executor.max_tokens + _OBSERVATION_TOKENS)
-    return -(-int(prompt + task + turns) // _ROUND) * _ROUND
+    return -(-int(prompt + task + turns + _tools(cell, world)) // _ROUND) * _ROUND
+
+
+def _tools(cell: CellConfig, world: World) -> float:
+    """Tokens of the tools as a native template shows them, at most."""
+    if cell.executor.kind is not ExecutorKind.native:
+        return 0.0
+    most = max(len(schemas(task_tools(world, task)).encode()) for task in world.tasks)
+    return _TEMPLATE_SHARE * most / _BYTES_PER_TOKEN
 
 
 def _say(line: str) -> None:

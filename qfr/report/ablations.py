@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qfr.analysis.ablation import Ablation, AtPreset, Difference, ablations
-from qfr.analysis.results import Contrast
+from qfr.analysis.ablation import Ablation, AtPreset, Difference
+from qfr.analysis.results import Contrast, Result
+from qfr.analysis.rows import ablation_rows
 from qfr.analysis.targets import Target
 from qfr.report.build import Report
-from qfr.report.layout import TITLES, careful, interval, p_value, signed
+from qfr.report.formats import NONE, ends, p_value, percent, signed
+from qfr.report.layout import TITLES, careful
 from qfr.report.sections import Illustrated
+from qfr.report.specs import pick, points
 from qfr.report.views import Entry, Table
-from qfr.stats.intervals import Estimate
-
-
-def found_ablations(report: Report) -> tuple[Ablation, ...]:
-    """The report's ablations under both policies, the headline policy first."""
-    options = report.options
-    found = ablations(report.joined.tables, options.contrasts.bootstrap, options.seed)
-    return tuple(sorted(found, key=lambda one: one.policy != options.policy))
 
 
 def ablation_sections(report: Report) -> tuple[Illustrated, ...]:
@@ -26,7 +21,7 @@ def ablation_sections(report: Report) -> tuple[Illustrated, ...]:
     agents = report.reference_agents
     return tuple(
         Illustrated(title_of(one), one.key.model in agents, (), (sentence_table(one), figure_table(one)))
-        for one in found_ablations(report)
+        for one in report.ablations
         if one.policy == report.options.policy
     )
 
@@ -53,7 +48,7 @@ def sentence_table(one: Ablation) -> Table:
 def sentence(one: Ablation, step: AtPreset) -> str:
     """The effect on the full pipeline and whether it differs from the highest preset's."""
     full = next(effect for effect in step.effects if effect.target == Target.full)
-    levels = f"{_percent(full.rate_a)} with the clause, {_percent(full.rate_b)} without"
+    levels = f"{percent(full.rate_a)} with the clause, {percent(full.rate_b)} without"
     said = f"{levels} (full pipeline, {full.n_tasks} tasks): {_effect(full)}."
     difference = next((d for d in step.differences if d.target == Target.full), None)
     if difference is None:
@@ -63,23 +58,24 @@ def sentence(one: Ablation, step: AtPreset) -> str:
 
 def figure_table(one: Ablation) -> Table:
     """Effects and differences of effects for every target."""
+    found = tuple(ablation_rows(one))
     rows = []
     for step in one.presets:
         for effect in step.effects:
-            difference = next((d for d in step.differences if d.target == effect.target), None)
-            rows.append(
-                (
-                    Entry(step.quant),
-                    Entry(TITLES[Target(effect.target)].lower()),
-                    Entry(f"{_percent(effect.rate_a)} / {_percent(effect.rate_b)}"),
-                    Entry(
-                        signed(effect.points),
-                        "\n".join(part for part in (interval(effect), _tested(effect.sign_p)) if part),
-                        not effect.reliable,
-                    ),
-                    Entry("–") if difference is None else _entry(difference),
+            mine = pick(found, level=step.quant, target=effect.target, cells=effect.cells)
+            other = pick(found, a=step.quant, target=effect.target, cells=one.cells)
+            if mine is not None:
+                rates = Entry(f"{percent(mine.rate_a)} / {percent(mine.rate_b)}", id=mine.id)
+                tested = "" if mine.sign_p is None else f"p {p_value(mine.sign_p)}"
+                rows.append(
+                    (
+                        Entry(step.quant),
+                        Entry(TITLES[Target(effect.target)].lower()),
+                        rates,
+                        points(mine, tested),
+                        Entry(NONE) if other is None else _entry(other),
+                    )
                 )
-            )
     top = one.presets[0].quant
     return Table(
         "With the clause minus without it, in points, and that minus the same at "
@@ -107,7 +103,8 @@ def _compared(difference: Difference, top: str) -> str:
     estimate = difference.estimate
     if estimate.value is None:
         return f"Against {top}: {estimate.reason}"
-    found = f"{signed(100 * estimate.value)} points {_ends(estimate)}"
+    low, high = (None if end is None else 100 * end for end in (estimate.low, estimate.high))
+    found = f"{signed(100 * estimate.value)} points {ends(low, high)}"
     if estimate.value == 0 and estimate.degenerate:
         return f"The effect is that at {top} on every task"
     shown = (
@@ -122,35 +119,15 @@ def _compared(difference: Difference, top: str) -> str:
     return f"The effect is {'larger' if estimate.value > 0 else 'smaller'} than at {top} ({found})"
 
 
-def _entry(difference: Difference) -> Entry:
-    estimate = difference.estimate
-    if estimate.value is None:
-        return Entry("–", estimate.reason or "", True)
-    small = (_ends(estimate), f"n {difference.tasks}", _tested(difference.sign_p))
-    return Entry(
-        signed(100 * estimate.value), "\n".join(part for part in small if part), not estimate.reliable
-    )
-
-
-def _ends(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return ""
-    return f"[{signed(100 * estimate.low)}, {signed(100 * estimate.high)}]".replace("+", "")
-
-
-def _tested(p: float | None) -> str:
-    return "" if p is None else f"p {p_value(p)}"
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.1f} %"
+def _entry(one: Result) -> Entry:
+    return points(one, f"n {one.n_tasks}", "" if one.sign_p is None else f"p {p_value(one.sign_p)}")
 
 
 def lines(report: Report) -> Sequence[str]:
     """The sentences for a terminal."""
     return [
         f"{title_of(one)}, {step.quant}: {sentence(one, step)}"
-        for one in found_ablations(report)
+        for one in report.ablations
         if one.policy == report.options.policy
         for step in one.presets
     ]

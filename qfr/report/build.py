@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qfr.analysis import frames
+from qfr.analysis.ablation import Ablation, ablations
 from qfr.analysis.cells import CellSummary, summarize
 from qfr.analysis.contexts import contexts
 from qfr.analysis.contrasts import Options, contrast_table
@@ -22,7 +23,7 @@ from qfr.analysis.pairing import Apart, kept_apart
 from qfr.analysis.process import Process, process
 from qfr.analysis.published import Published
 from qfr.analysis.ranking import Ranking, rank
-from qfr.analysis.results import Contrast
+from qfr.analysis.results import Contrast, Result
 from qfr.analysis.targets import TaskTable
 from qfr.analysis.waste import Waste, wastes
 from qfr.facts import CellFacts
@@ -33,6 +34,7 @@ from qfr.report.imported_process import only_imported
 from qfr.report.material import Material
 from qfr.report.outcomes import Map, outcome_maps
 from qfr.report.registration_status import Followed, followed
+from qfr.report.rows import result_rows
 from qfr.scope import VARIES, varying
 from qfr.stats.intervals import Method
 
@@ -122,6 +124,8 @@ class Report:
     # Simultaneous intervals over the prompts; only where presets are contrasted.
     interactions: tuple[Interaction, ...]
     ladders: tuple[Ladder, ...]
+    ablations: tuple[Ablation, ...]
+    # Clauses of the prompt, the headline policy first.
     wastes: tuple[Waste, ...]
     # Loops, forced ends and costs per solved episode, by cell and policy.
     grouped: tuple[Grouped, ...]
@@ -131,6 +135,8 @@ class Report:
     followed: tuple[Followed, ...]
     # How the contrasts stand to each registration of their runs.
     material: Material
+    results: tuple[Result, ...] = ()
+    # Every number as a row of one table; each view of the report shows rows of it.
 
     @property
     def reference_agents(self) -> tuple[str, ...]:
@@ -180,7 +186,7 @@ def build_report(
     told = contexts(cell.facts for cell in everything)
     processes = tuple(process(cell, told[cell.facts.cell_id]) for cell in everything)
     by_preset = vary == Axis.quant
-    return Report(
+    report = Report(
         options=chosen,
         facts=tuple(cell.facts for cell in everything),
         contrasts=contrasts,
@@ -195,6 +201,7 @@ def build_report(
         together=together(tables, chosen.resamples, seed) if by_preset else (),
         interactions=interactions(tables, way, seed),
         ladders=ladders(summaries, processes),
+        ablations=tuple(sorted(ablations(tables, way, seed), key=lambda one: one.policy != chosen.policy)),
         wastes=wastes(everything, replace(way, resamples=2_000), seed, told, stuck_after=chosen.stuck_after),
         grouped=grouped(tables, chosen.groups, way, seed),
         maps=outcome_maps(everything, tables, chosen.policy),
@@ -204,6 +211,7 @@ def build_report(
         followed=followed(given.registrations, contrasts, tuple(cell.facts for cell in everything)),
         material=given,
     )
+    return replace(report, results=result_rows(report))
 
 
 def _contrasts(

@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.levels import Axis, order_key
 from qfr.analysis.pairing import variant_names
-from qfr.analysis.process import Process
-from qfr.analysis.targets import CellKey, Target
+from qfr.analysis.results import Kind, Result
+from qfr.analysis.rows import LOST, rate_rows
+from qfr.analysis.targets import Target
 from qfr.facts import CellFacts
 from qfr.faults import COUNTED
 from qfr.report.build import Report
-from qfr.report.layout import cell_name, shortened
+from qfr.report.formats import NONE, percent
+from qfr.report.layout import shortened, title_of
 from qfr.report.outcomes import ENDINGS
+from qfr.report.specs import CELL, count, named, of, pick, rate, table
 from qfr.report.views import Entry, Table
-from qfr.scope import Group, group
+from qfr.scope import group
 
 _OWN = (
     "Task-mean recovery on each cell's own clean set [successes/fault episodes] and the Wilson 95 % "
@@ -43,21 +46,13 @@ def _by_setting(
         if one.policy == policy and one.family is None and one.key.fault != "none"
     ]
     settings = group(wanted, ("quant", "prompt"), of=lambda one: one.scope)
-    several = len({_without_model(one.members[0].key) for one in settings}) > 1
-    several |= any(one.label for one in settings)
-    titles = [_title(one) for one in settings]
+    titles = [title_of(one.members[0].key, one.label) for one in settings]
+    several = len({title.partition(" · ")[2] for title in titles}) > 1
     names = shortened(titles)
     return tuple(
         (names[title] if several else one.members[0].key.model, _grid(one.members, entry, caption))
         for one, title in zip(settings, titles, strict=True)
     )
-
-
-def _title(one: Group[CellSummary]) -> str:
-    """Model and setting; the label says what the context does not."""
-    key = one.members[0].key
-    more = [part for part in one.label.split(", ") if part and part not in key.context.split(", ")]
-    return " · ".join(part for part in (setting(key), ", ".join(more)) if part)
 
 
 def _grid(
@@ -81,70 +76,44 @@ def full_tables(report: Report, policy: str) -> tuple[tuple[str, Table], ...]:
     return _by_setting(report, policy, _full_cell, _FULL)
 
 
-def setting(key: CellKey) -> str:
-    """Name a cell's model and everything but preset and prompt."""
-    return " · ".join(part for part in (key.model, *_without_model(key)) if part)
-
-
-def _without_model(key: CellKey) -> tuple[str, ...]:
-    gate = "" if key.gate == "certified" else f"gate {key.gate}"
-    trial = f"trial {key.trial}" if key.trial else ""
-    return (key.fault, key.executor, key.suite, gate, trial, key.context)
-
-
-def process_table(processes: Iterable[Process], faulted: bool) -> Table:
+def process_table(results: Iterable[Result], faulted: bool) -> Table:
     """Endings, channels and fault states of clean passes or of fault cells; columns of zeros are left out."""
-    members = [one for one in processes if (one.key.fault != "none") is faulted]
-    columns: dict[str, list[int]] = {}
-    for one in members:
-        by_policy = {a.policy: a for a in one.answers}
-        row = {"Episodes": one.episodes}
-        row |= {ENDINGS.get(c.name, c.name): c.count for c in one.endings}
-        row |= {c.name: c.count for c in one.faults}
-        row |= {
-            "right, tolerant": by_policy["tolerant"].successes,
-            "right, strict": by_policy["strict"].successes,
-        }
-        row |= {"right by expression": by_policy["tolerant"].expressions}
-        row |= {"turns": one.turns, "turns not strict": one.turns_not_strict, "failed calls": one.errors}
-        row |= {f"{c.name.replace('_', ' ')} errors": c.count for c in one.channels}
-        for name, count in row.items():
-            columns.setdefault(name, []).append(count)
-    kept = {name: counts for name, counts in columns.items() if any(counts)}
-    left_out = [name for name in columns if name not in kept]
+    rows = [
+        one
+        for one in results
+        if one.kind == Kind.counted and one.item not in (*COUNTED, LOST) and (one.fault != "none") is faulted
+    ]
+    heads = dict.fromkeys((one.item, one.policy) for one in rows)
+    kept = [head for head in heads if any(one.count_a for one in rows if (one.item, one.policy) == head)]
+    left_out = [_head(*head) for head in heads if head not in kept]
     caption = "How episodes ended and how calls failed (the injected fault is not the agent's error). Counts."
     if left_out:
         caption += f" Zero everywhere: {', '.join(left_out)}."
-    rows = tuple(
-        (Entry(cell_name(one.key)), *(Entry(str(counts[at])) for counts in kept.values()))
-        for at, one in enumerate(members)
-    )
-    return Table(caption, ("Cell", *kept), rows)
+    columns = (of(_head(item, policy), count, item=item, policy=policy) for item, policy in kept)
+    return table(rows, lambda one: one.cells, (CELL, *columns), caption, headers=1)
 
 
-def counted_table(processes: Iterable[Process]) -> Table | None:
+def _head(item: str, policy: str | None) -> str:
+    return ", ".join(part for part in (ENDINGS.get(item, item).replace("_", " "), policy) if part)
+
+
+def counted_table(results: Iterable[Result]) -> Table | None:
     """What the kinds of fault are counted by besides success; None where they are counted by nothing."""
-    rows = [
-        (one, a, {count.name: count.count for count in a.counted}) for one in processes for a in one.answers
-    ]
-    names = [name for name in COUNTED if any(name in counts for *_, counts in rows)]
-    if not names:
+    rows = [one for one in results if one.kind == Kind.counted and one.item in COUNTED]
+    if not rows:
         return None
-    return Table(
+    names = [name for name in COUNTED if any(one.item == name for one in rows)]
+    return table(
+        rows,
+        lambda one: (one.cells, one.policy),
+        (
+            CELL,
+            named("Policy", lambda one: one.policy or ""),
+            of("Episodes", lambda one: Entry(str(one.of_a), id=one.id)),
+            *(of(COUNTED[name], count, item=name) for name in names),
+        ),
         "What each kind of fault is counted by, besides success. Under a fault without end only a report "
         "after enough calls of the tool counts.",
-        ("Cell", "Policy", "Episodes", *(COUNTED[name] for name in names)),
-        tuple(
-            (
-                Entry(cell_name(one.key)),
-                Entry(answers.policy),
-                Entry(str(one.episodes)),
-                *(Entry(str(counts.get(name, "–"))) for name in names),
-            )
-            for one, answers, counts in rows
-            if counts
-        ),
-        2,
     )
 
 
@@ -162,9 +131,9 @@ def dropped_table(report: Report) -> Table:
             (
                 Entry(where),
                 Entry(f"{c.a} − {c.b}"),
-                Entry(f"{len(c.dropped_a)} of {c.certified_a}", " ".join(c.dropped_a)),
-                Entry(f"{len(c.dropped_b)} of {c.certified_b}", " ".join(c.dropped_b)),
-                Entry(str(len(lost)), " ".join(lost)),
+                Entry(f"{len(c.dropped_a)} of {c.certified_a}", " ".join(c.dropped_a), id=c.id),
+                Entry(f"{len(c.dropped_b)} of {c.certified_b}", " ".join(c.dropped_b), id=c.id),
+                Entry(str(len(lost)), " ".join(lost), id=c.id),
             )
         )
     head = ("Cell", "A − B", "Only A has it", "Only B has it", "No fault delivered")
@@ -253,20 +222,22 @@ def _plain(caption: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]])
 def _recovery_cell(s: CellSummary | None) -> Entry:
     if s is None:
         return Entry("not run", "", True)
+    rows = tuple(rate_rows(s))
+    own, full = (pick(rows, target=target, item="") for target in (Target.own, Target.full))
+    wilson = pick(rows, item="episodes")
+    if own is None or full is None or wilson is None:
+        return Entry(NONE)
+    ids = " ".join(one.id for one in (own, wilson, full))
     brief = f"{s.n_certified} of {s.n_tasks} clean"
-    tail = f"{s.n_certified} of {s.n_tasks} certified\nfull {_percent(s.full.value)}"
-    if s.own.value is None:
-        return Entry("–", tail, True, brief)
-    wilson = f"Wilson {_percent(s.episode_rate.low)} to {_percent(s.episode_rate.high)}\n"
-    return Entry(f"{_percent(s.own.value)} [{s.successes}/{s.episodes}]", wilson + tail, s.few, brief)
+    tail = f"{s.n_certified} of {s.n_tasks} certified\nfull {percent(full.value)}"
+    if own.value is None:
+        return Entry(NONE, tail, True, brief, ids)
+    ends = f"Wilson {percent(wilson.low)} to {percent(wilson.high)}\n"
+    return Entry(f"{percent(own.value)} [{own.count_a}/{own.of_a}]", ends + tail, s.few, brief, ids)
 
 
 def _full_cell(s: CellSummary | None) -> Entry:
     if s is None:
         return Entry("not run", "", True)
-    ends = "" if s.full.low is None else f"[{_percent(s.full.low)}, {_percent(s.full.high)}]\n"
-    return Entry(_percent(s.full.value), f"{ends}n {s.n_tasks}", not s.full.reliable)
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.1f} %"
+    full = pick(rate_rows(s), target=Target.full, item="")
+    return Entry(NONE) if full is None else rate(full, f"n {s.n_tasks}")

@@ -17,11 +17,13 @@ from qfr.analysis.targets import Target
 from qfr.report.build import Report
 from qfr.report.cellviews import recovery_tables
 from qfr.report.contrasttables import group_table, interaction_table
-from qfr.report.layout import TITLES, Group, groups, interval, memory_groups, p_value, signed
+from qfr.report.explain import Explained
+from qfr.report.formats import p_value, percent, signed
+from qfr.report.layout import TITLES, Group, groups, interval, memory_groups
 from qfr.report.notices import clipped, notices
 from qfr.report.ranking import rankings
 from qfr.report.views import Table as View
-from qfr.report.words import answers, overview
+from qfr.report.words import answers, overview, varies
 
 #: Turned signs that the terminal lists; the page lists all.
 _MOST_FLAGS = 4
@@ -33,15 +35,17 @@ def print_report(report: Report, console: Console) -> None:
     if report.reference_agents:
         agents = ", ".join(report.reference_agents)
         console.print(_plain(f"Reference agents ({agents}): no evidence about any other model.", "yellow"))
+    if told := varies(report):
+        console.print(_plain(told))
     for ranking in rankings(report):
         console.print()
         console.print(_plain(f"{ranking.title}: {ranking.advice}", "bold"))
-        for line in ranking.more:
-            console.print(_plain(line))
+        for more in ranking.more:
+            console.print(_plain(more))
         console.print(_table(ranking.table))
     console.print()
-    for line in overview(report):
-        console.print(_plain(line))
+    for text in overview(report):
+        console.print(_plain(text))
     policy = report.options.policy.value
     for name, view in recovery_tables(report, policy):
         console.print()
@@ -59,8 +63,8 @@ def print_report(report: Report, console: Console) -> None:
     for answer in answers(report):
         console.print()
         console.print(_plain(answer.title, "bold"))
-        for told in answer.lines:
-            console.print(Padding(Text("• ").append_text(_plain(told.text)), (0, 0, 0, 2)))
+        for line in answer.lines:
+            console.print(Padding(Text("• ").append_text(_plain(line.text)), (0, 0, 0, 2)))
         if answer.flag:
             console.print(Padding(_plain(answer.flag, "bold red"), (0, 0, 0, 2)))
         for flag in clipped(answer.flags, _MOST_FLAGS):
@@ -87,14 +91,26 @@ def print_contrasts(contrasts: Iterable[Contrast], cells: Iterable[CellSummary],
             wilson = (
                 ""
                 if s.episode_rate.low is None
-                else f"{_percent(s.episode_rate.low)}–{_percent(s.episode_rate.high)}"
+                else f"{percent(s.episode_rate.low)}–{percent(s.episode_rate.high)}"
             )
             rates.add_row(
                 *_texts(s.key.model, s.key.quant, s.key.prompt, f"{s.n_certified}/{s.n_tasks}"),
-                *_texts(_percent(s.own.value), f"{s.successes}/{s.episodes}", wilson, _percent(s.full.value)),
-                *_texts(f"{_percent(s.s_star.value)} (n {s.n_s_star})"),
+                *_texts(percent(s.own.value), f"{s.successes}/{s.episodes}", wilson, percent(s.full.value)),
+                *_texts(f"{percent(s.s_star.value)} (n {s.n_s_star})"),
             )
     console.print(rates)
+
+
+def print_explained(found: Explained, console: Console) -> None:
+    """Print what one row is made of (`qfr report --explain`)."""
+    console.print(_plain(found.title, "bold"))
+    for view in (found.columns, found.tasks, found.cells):
+        if view is not None and view.rows:
+            console.print()
+            console.print(_plain(f"{view.title}: {view.caption}"))
+            console.print(_table(view))
+    if found.note:
+        console.print(_plain(found.note))
 
 
 def print_further(further: Further, console: Console) -> None:
@@ -194,7 +210,3 @@ def _plain(text: str, style: str = "") -> Text:
 
 def _clean(text: str) -> str:
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.1f} %"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from dataclasses import dataclass
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.ladder import KINDS, Ladder
 from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.pairing import variant_names
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
 from qfr.faults import FAULTS, FaultKind
 from qfr.report.build import Report
-from qfr.report.cellviews import setting
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
-from qfr.report.layout import Group, interval, signed
+from qfr.report.formats import percent, signed
+from qfr.report.layout import Group, interval, title_of
 from qfr.report.processfigures import preset_styles
+from qfr.scope import group
 
 _SUM = -1
 #: Parts of a full-pipeline difference, and the style of each.
@@ -85,56 +87,78 @@ def _steps(contrast: Contrast) -> str:
     return f"screening {signed(split.screening)}, rates on own sets {signed(split.own_rates)}"
 
 
-def prompt_figures(report: Report, policy: str) -> tuple[tuple[str, Figure], ...]:
+@dataclass(frozen=True)
+class OverPrompts:
+    """One model under one setting, over its prompts."""
+
+    title: str
+    cells: frozenset[str]
+    # cell_ids of every cell in it.
+    figure: Figure
+
+
+def prompt_figures(report: Report, policy: str) -> tuple[OverPrompts, ...]:
     """Lines over the prompts, one per preset: full pipeline and own clean sets (Hu 2026, figure 4)."""
-    found: dict[str, list[CellSummary]] = defaultdict(list)
-    for one in report.summaries:
-        if one.policy == policy and one.family is None and one.key.fault != "none":
-            found[setting(one.key)].append(one)
-    styles = preset_styles(one.key.quant for members in found.values() for one in members)
-    figures = []
-    for title, members in found.items():
-        prompts = tuple(
-            sorted({one.key.prompt for one in members}, key=lambda name: order_key(Axis.prompt, name))
+    wanted = [
+        s for s in report.summaries if s.policy == policy and s.family is None and s.key.fault != "none"
+    ]
+    settings = group(wanted, ("quant", "prompt"), of=lambda one: one.scope)
+    placed = [
+        {
+            (quant, prompt): one
+            for one, quant, prompt in zip(
+                setting.members,
+                variant_names(setting.members, "quant"),
+                variant_names(setting.members, "prompt"),
+                strict=True,
+            )
+        }
+        for setting in settings
+    ]
+    styles = preset_styles(quant for members in placed for quant, _ in members)
+    return tuple(
+        OverPrompts(
+            title_of(setting.members[0].key, setting.label),
+            frozenset(cell for one in setting.members for cell in one.cells),
+            _prompt_figure(members, styles, policy),
         )
-        presets = dict.fromkeys(one.key.quant for one in members)
-        if len(prompts) < 2 or len(presets) < 2:
-            continue
-        quants = sorted(presets, key=lambda quant: styles[quant])
-        charts = tuple(
+        for setting, members in zip(settings, placed, strict=True)
+        if all(len({place[at] for place in members}) > 1 for at in (0, 1))
+    )
+
+
+def _prompt_figure(
+    members: dict[tuple[str, str], CellSummary], styles: dict[str, int], policy: str
+) -> Figure:
+    bare = {prompt: one.key.prompt for (_, prompt), one in members.items()}
+    prompts = tuple(sorted(bare, key=lambda name: (order_key(Axis.prompt, bare[name]), name)))
+    quants = sorted({quant for quant, _ in members}, key=lambda quant: styles[quant])
+    return Figure(
+        f"Prompt × preset, {policy} scoring",
+        "Success in % by prompt, one line per preset; whiskers: 95 % task-bootstrap intervals. Lines that "
+        "cross are presets whose order depends on the prompt. Full pipeline: all "
+        f"{next(iter(members.values())).n_tasks} tasks; own clean sets: the certified ones (n in the hover "
+        "text). Hollow: an interval that is too short.",
+        tuple(
             _over_prompts(name, prompts, quants, (members, styles))
             for name in ("Full pipeline", "Own clean sets")
-        )
-        figures.append(
-            (
-                title,
-                Figure(
-                    f"Prompt × preset, {policy} scoring",
-                    "Success in % by prompt, one line per preset; whiskers: 95 % task-bootstrap intervals. "
-                    "Lines "
-                    "that cross are presets whose order depends on the prompt. Full pipeline: all "
-                    f"{members[0].n_tasks} tasks; own clean sets: the certified ones (n in the hover text). "
-                    "Hollow: an interval that is too short.",
-                    charts,
-                    tuple((styles[quant], quant) for quant in quants),
-                ),
-            )
-        )
-    return tuple(figures)
+        ),
+        tuple((styles[quant], quant) for quant in quants),
+    )
 
 
 def _over_prompts(
     title: str,
     prompts: tuple[str, ...],
     quants: list[str],
-    data: tuple[list[CellSummary], dict[str, int]],
+    data: tuple[dict[tuple[str, str], CellSummary], dict[str, int]],
 ) -> Chart:
     members, styles = data
     series = []
     for quant in quants:
         marks = []
         for prompt in prompts:
-            one = next((s for s in members if (s.key.quant, s.key.prompt) == (quant, prompt)), None)
+            one = members.get((quant, prompt))
             if one is None:
                 continue
             full = title == "Full pipeline"
@@ -142,7 +166,7 @@ def _over_prompts(
             if estimate.value is None:
                 continue
             low, high = (None if end is None else 100 * end for end in (estimate.low, estimate.high))
-            told = f"{quant} {prompt}: {100 * estimate.value:.1f} %, n = {n} tasks"
+            told = f"{quant} {prompt}: {percent(estimate.value)}, n = {n} tasks"
             if low is not None and high is not None:
                 told += f"\n[{low:.1f}, {high:.1f}]"
             marks.append(Mark(prompt, 100 * estimate.value, low, high, not estimate.reliable, told))

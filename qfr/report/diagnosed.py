@@ -7,7 +7,7 @@ its fault episodes; comparisons run over the episodes that both presets played.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -39,7 +39,7 @@ from qfr.report.imported_process import (
     seen_recovery,
     with_tokens,
 )
-from qfr.scope import group, scope_of
+from qfr.scope import Scope, group, scope_of
 from qfr.stats.intervals import Options
 
 #: Task weights drawn per quantity at most; large suites get fewer resamples.
@@ -63,6 +63,9 @@ class Agent:
     """One preset under one prompt and one fault: its clean pass and its fault episodes, or either alone."""
 
     key: CellKey
+    scope: Scope = field(repr=False)
+    cells: tuple[str, ...]
+    # cell_ids of its runs, the fault cell first.
     curves: tuple[RuledCurve, ...]
     # S(K) of the full pipeline under each counting rule.
     rates: tuple[ChannelRate, ...]
@@ -81,6 +84,9 @@ class Compared:
     """One preset against the highest one under the same prompt and fault."""
 
     key: CellKey
+    scope: Scope = field(repr=False)
+    cells: tuple[str, ...]
+    # cell_ids of both sides, those of the highest preset first.
     reference: str
     gap: BudgetGap | None
     no_gap: str
@@ -97,6 +103,8 @@ class Repeated:
     """A cell that was really run again under a tighter error budget, beside the recount of its log."""
 
     key: CellKey
+    cells: tuple[str, ...]
+    # The recounted cell, then the one that was run again.
     wide: int
     # Error budget of the log that is recounted.
     found: Rerun
@@ -179,6 +187,8 @@ class _Played:
     """One preset's log and its recount."""
 
     key: CellKey
+    scope: Scope = field(repr=False)
+    cells: tuple[str, ...]
     facts: CellFacts
     log: Log
     counts: tuple[Counted, ...]
@@ -213,7 +223,12 @@ def _played(
             episodes, tokens = with_tokens(episodes, details)
         logs.append(make_log(name, episodes, found))
     key = cell_key(cell.facts, told[cell.facts.cell_id])
-    return _Played(key, cell.facts, pool(name, logs), counted(cell, policy, sources.others, budget), tokens)
+    counts = counted(cell, policy, sources.others, budget)
+    return _Played(key, scope_of(cell.facts), _cells(cell), cell.facts, pool(name, logs), counts, tokens)
+
+
+def _cells(cell: Cell) -> tuple[str, ...]:
+    return (cell.facts.cell_id, *(() if cell.clean is None else (cell.clean.facts.cell_id,)))
 
 
 def _repeated(cells: Iterable[Cell], policy: Policy) -> tuple[Repeated, ...]:
@@ -223,7 +238,8 @@ def _repeated(cells: Iterable[Cell], policy: Policy) -> tuple[Repeated, ...]:
     for pair in rerun_pairs([cell.facts for cell in whole]):
         wide, tight = whole[pair.wide], whole[pair.tight]
         both = rerun(recount(wide, policy), recount(tight, policy))
-        found.append(Repeated(cell_key(wide.facts), wide.facts.error_budget, both))
+        ids = (*_cells(wide), *_cells(tight))
+        found.append(Repeated(cell_key(wide.facts), ids, wide.facts.error_budget, both))
     return tuple(found)
 
 
@@ -236,6 +252,8 @@ def _agent(one: _Played, work: _Work) -> Agent:
     rng, options = stream(work.seed, ["agent", one.key.name, work.policy.value]), work.options
     return Agent(
         key=one.key,
+        scope=one.scope,
+        cells=one.cells,
         curves=seen_curves(
             (RuledCurve(c.rule, budget_curve(c.table, Target.full)) for c in one.counts), one.facts, options
         ),
@@ -272,6 +290,8 @@ def _compared(high: _Played, low: _Played, work: _Work) -> Compared:
         )
     return Compared(
         key=low.key,
+        scope=low.scope,
+        cells=(*high.cells, *low.cells),
         reference=high.key.quant,
         gap=gap,
         no_gap="" if gap is not None else unseen or "the two logs share no task",

@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pandas as pd
 
+from qfr.analysis.results import VERSION
 from qfr.errors import UserError
 from qfr.report.build import Report
 from qfr.report.markdown import render_markdown
 from qfr.report.notices import notices
 from qfr.report.page import render_page
-from qfr.report.tables import cell_frame, contrast_frame, process_frame, provenance_frame
-from qfr.report.tidy import diagnostics_frame, further_frame
-from qfr.report.words import answers, overview
+from qfr.report.tables import provenance_frame, result_frame, result_record, run_frame
+from qfr.report.words import answers, overview, varies
 
 #: Spreadsheets run a cell that begins with one of these as a formula.
 _FORMULA = re.compile(r"^[=+\-@\t\r]")
-_Plain = None | bool | int | float | str
 
 
 @dataclass(frozen=True)
@@ -29,19 +28,18 @@ class ReportFiles:
     """Where the files of a report lie."""
 
     page: Path
-    contrasts_csv: Path
-    contrasts_parquet: Path
-    contrasts_json: Path
-    cells_csv: Path
-    process_csv: Path
+    results_csv: Path
+    results_parquet: Path
+    results_json: Path
     provenance_csv: Path
     markdown: Path
-    diagnostics_csv: Path
-    further_csv: Path
+    runs_csv: Path | None = None
+    # MLflow run of each cell; None where no store is at hand.
 
     def by_name(self) -> dict[str, Path]:
         """Return file name to path."""
-        return {path.name: path for path in (getattr(self, name) for name in self.__dataclass_fields__)}
+        given = (getattr(self, name) for name in self.__dataclass_fields__)
+        return {path.name: path for path in given if path is not None}
 
 
 def write_report(report: Report, out_dir: str | Path) -> ReportFiles:
@@ -55,27 +53,22 @@ def write_report(report: Report, out_dir: str | Path) -> ReportFiles:
     folder = Path(out_dir)
     files = ReportFiles(
         page=folder / "report.html",
-        contrasts_csv=folder / "contrasts.csv",
-        contrasts_parquet=folder / "contrasts.parquet",
-        contrasts_json=folder / "contrasts.json",
-        cells_csv=folder / "cells.csv",
-        process_csv=folder / "process.csv",
+        results_csv=folder / "results.csv",
+        results_parquet=folder / "results.parquet",
+        results_json=folder / "results.json",
         provenance_csv=folder / "provenance.csv",
         markdown=folder / "report.md",
-        diagnostics_csv=folder / "diagnostics.csv",
-        further_csv=folder / "further.csv",
+        runs_csv=folder / "runs.csv" if report.material.runs else None,
     )
-    contrasts = contrast_frame(report)
+    results = result_frame(report.results)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_csv(contrasts, files.contrasts_csv)
-        contrasts.to_parquet(files.contrasts_parquet, index=False)
-        files.contrasts_json.write_text(report_json(report), encoding="utf-8")
-        _write_csv(cell_frame(report), files.cells_csv)
-        _write_csv(process_frame(report), files.process_csv)
+        _write_csv(results, files.results_csv)
+        results.to_parquet(files.results_parquet, index=False)
+        files.results_json.write_text(report_json(report), encoding="utf-8")
         _write_csv(provenance_frame(report), files.provenance_csv)
-        _write_csv(diagnostics_frame(report), files.diagnostics_csv)
-        _write_csv(further_frame(report), files.further_csv)
+        if files.runs_csv is not None:
+            _write_csv(run_frame(report), files.runs_csv)
         files.page.write_text(render_page(report), encoding="utf-8")
         files.markdown.write_text(render_markdown(report), encoding="utf-8")
     except OSError as error:
@@ -88,8 +81,9 @@ def write_report(report: Report, out_dir: str | Path) -> ReportFiles:
 
 
 def report_json(report: Report) -> str:
-    """Return contrasts, cells, answers and warnings as one JSON object; column names as in the CSV files."""
+    """Return answers, warnings and every row of results as one JSON object; columns as in results.csv."""
     data = {
+        "version": VERSION,
         "title": report.options.title,
         "command": report.options.command,
         "answers": [
@@ -100,6 +94,7 @@ def report_json(report: Report) -> str:
             }
             for one in answers(report)
         ],
+        "varies": varies(report),
         "overview": list(overview(report)),
         "warnings": [
             {"title": one.title, "text": one.text, "items": list(one.items)} for one in notices(report)
@@ -118,10 +113,7 @@ def report_json(report: Report) -> str:
             }
             for one in report.followed
         ],
-        "contrasts": _records(contrast_frame(report)),
-        "cells": _records(cell_frame(report)),
-        "further": _records(further_frame(report)),
-        "diagnostics": _records(diagnostics_frame(report)),
+        "results": [result_record(one) for one in report.results],
     }
     return json.dumps(data, indent=1, allow_nan=False)
 
@@ -137,15 +129,3 @@ def _write_csv(frame: pd.DataFrame, path: Path) -> None:
         if pd.api.types.is_string_dtype(safe[name].dtype):
             safe[name] = safe[name].map(spreadsheet_safe, na_action="ignore")
     safe.to_csv(path, index=False, lineterminator="\n")
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, _Plain]]:
-    # Column by column: pandas turns extension types into plain Python values there.
-    columns = {
-        str(name): [
-            None if gone else value
-            for value, gone in zip(frame[name].tolist(), frame[name].isna(), strict=True)
-        ]
-        for name in frame.columns
-    }
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

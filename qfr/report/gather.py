@@ -50,7 +50,8 @@ def gather(store: Store, reading: Reading, most_episodes: int) -> Material:
 
     measured = {cell_id: _measured(cell) for cell_id, cell in cells.items()}
     shown = _transcripts(store, tuple(cells.values()), most_episodes)
-    return Material(calls, others, measured, shown)
+    runs = {cell_id: cell.run_id for cell_id, cell in cells.items()}
+    return Material(calls, others, measured, shown, runs)
 
 
 def _every(cells: Iterable[LoggedCell]) -> dict[str, LoggedCell]:

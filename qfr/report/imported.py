@@ -14,6 +14,7 @@ from qfr.foreign import ForeignRun, Requestor
 from qfr.foreign.measures import BudgetRule, Convention, budget_curve, pass_hat_k, success
 from qfr.foreign.rates import channel_rates, lengths, recovery
 from qfr.foreign.trials import counted
+from qfr.report.formats import percent
 
 #: Budgets from here down are all listed; of larger ones only the run's own.
 _LISTED_FROM = 10
@@ -72,11 +73,6 @@ def grid(caption: str, *columns: str, text: tuple[str, ...] = ()) -> Table:
 def row(table: Table, *values: str) -> None:
     """Add a row of plain texts."""
     table.add_row(*(plain(value) for value in values))
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """Return ``12.3 %``, a dash for None."""
-    return "–" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def _head(run: ForeignRun) -> Iterable[str]:

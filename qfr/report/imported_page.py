@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qfr.analysis.results import Kind, Result, tidy
+from qfr.analysis.rows import row
 from qfr.analysis.targets import CellKey, TaskTable
 from qfr.analysis.trials import FOREIGN, Planned, planned
 from qfr.foreign.measures import TaskTrials, pass_hat_of
+from qfr.report.formats import percent
 from qfr.report.layout import cell_name
+from qfr.report.specs import pick
 from qfr.report.views import Entry, Table
 
 if TYPE_CHECKING:
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Exponents of pass^k that are shown at most.
 _MOST_K = 4
+_SUCCESS = "success of the scored simulations"
+_IN_NO_RATE = "simulations in no rate"
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,29 @@ class Figure:
     high: float | None
     n_tasks: int
     reason: str
+    cells: tuple[str, ...]
+    count: int | None = None
+    of: int | None = None
+    # Simulations, where they are counted.
+
+    @property
+    def row(self) -> Result:
+        """The figure as a row of results."""
+        return row(
+            self.key,
+            Kind.imported,
+            unit="number" if self.kind == _IN_NO_RATE else "rate",
+            cells=self.cells,
+            target=self.kind,
+            item=self.item,
+            n_tasks=self.n_tasks,
+            value=tidy(self.value),
+            low=tidy(self.low),
+            high=tidy(self.high),
+            reason=self.reason or None,
+            count_a=self.count,
+            of_a=self.of,
+        )
 
 
 def logs_of(report: Report) -> tuple[ImportedLog, ...]:
@@ -73,7 +102,7 @@ def log_table(report: Report) -> Table:
     """One row per log; no rows where none was imported."""
     logs = logs_of(report)
     most = min(_MOST_K, max((one.plan.trials for one in logs), default=0))
-    rows = tuple(_row(one, most) for one in logs)
+    rows = tuple(_row(one, most, [figure.row for figure in figures_of(report)]) for one in logs)
     return Table(
         "Simulations that each log scores, of those planned; success with all others as failures and as "
         "successes below it. pass^k: all of k trials of a task succeed, mean over tasks; below it with the "
@@ -90,19 +119,20 @@ def log_table(report: Report) -> Table:
 def figures_of(report: Report) -> Iterator[Figure]:
     """The same figures and warnings for the files."""
     for one in logs_of(report):
-        n = len(one.table.tasks)
+        n, cells = len(one.table.tasks), one.table.cells
         low, high = _bounds(one)
         share = one.successes / one.scored if one.scored else None
-        yield Figure(one.key, "success of the scored simulations", "", share, low, high, n, "")
+        whole = int(one.table.scheduled.sum())
+        yield Figure(one.key, _SUCCESS, "", share, low, high, n, "", cells, one.scored, whole)
         for k in range(1, one.plan.trials + 1):
             for word, failed in (("removed", False), ("failed", True)):
                 value = one.pass_hat(k, failed=failed)
                 reason = "" if value is not None else "a task has fewer counted trials"
-                yield Figure(one.key, f"pass^{k}", f"excluded {word}", value, None, None, n, reason)
+                yield Figure(one.key, f"pass^{k}", f"excluded {word}", value, None, None, n, reason, cells)
         for reason, count in one.plan.reasons:
-            yield Figure(one.key, "simulations in no rate", reason, float(count), None, None, n, "")
+            yield Figure(one.key, _IN_NO_RATE, reason, None, None, None, n, "", cells, count)
         for at, text in enumerate(one.plan.warnings, 1):
-            yield Figure(one.key, "warning", str(at), None, None, None, n, text)
+            yield Figure(one.key, "warning", str(at), None, None, None, n, text, cells)
 
 
 def limits(report: Report) -> tuple[str, ...]:
@@ -117,22 +147,26 @@ def _bounds(one: ImportedLog) -> tuple[float | None, float | None]:
     return one.successes / whole, (one.successes + whole - one.scored) / whole
 
 
-def _row(one: ImportedLog, most: int) -> tuple[Entry, ...]:
+def _row(one: ImportedLog, most: int, rows: list[Result]) -> tuple[Entry, ...]:
     whole = int(one.table.scheduled.sum())
     low, high = _bounds(one)
     ends = "" if low is None or high is None or low == high else f"{100 * low:.1f} to {100 * high:.1f} %"
+    mine = [found for found in rows if found.cells == one.table.cells]
+    success = pick(mine, target=_SUCCESS)
+    own = success.id if success else ""
     powers = []
     for k in range(1, most + 1):
         removed, failed = one.pass_hat(k, failed=False), one.pass_hat(k, failed=True)
         same = removed == failed
-        powers.append(Entry(_percent(removed), "" if same else _percent(failed), removed is None))
+        ids = " ".join(found.id for found in mine if found.target == f"pass^{k}")
+        powers.append(Entry(percent(removed), "" if same else percent(failed), removed is None, id=ids))
     gone = ", ".join(f"{count} {reason}" for reason, count in one.plan.reasons)
     return (
         Entry(cell_name(one.key)),
-        Entry(f"{one.scored} of {whole}"),
-        Entry(_percent(one.successes / one.scored if one.scored else None), ends),
+        Entry(f"{one.scored} of {whole}", id=own),
+        Entry(percent(one.successes / one.scored if one.scored else None), ends, id=own),
         *powers,
-        Entry(gone or "none"),
+        Entry(gone or "none", id=" ".join(found.id for found in mine if found.target == _IN_NO_RATE)),
         Entry(_short(one.plan.warnings), doubtful=bool(one.plan.warnings)),
     )
 
@@ -141,7 +175,3 @@ def _short(warnings: tuple[str, ...]) -> str:
     """The warnings in a table: each by its beginning; the list of warnings holds them whole."""
     bare = (re.sub(r" \([^()]*\)", "", text) for text in warnings)
     return "; ".join(text if len(text) <= 240 else f"{text[:238]}…" for text in bare) or "nothing known"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"

@@ -12,8 +12,8 @@ from qfr.analysis.diagnostics.channels import Verdict
 from qfr.analysis.diagnostics.novelty import Novelty
 from qfr.analysis.imported import Comparison, Gap
 from qfr.analysis.results import Contrast
-from qfr.report.imported import grid, percent, plain, row
-from qfr.report.layout import p_value, signed
+from qfr.report.formats import p_value, percent, signed
+from qfr.report.imported import grid, plain, row
 from qfr.stats.intervals import Estimate
 
 #: Events that no log of another program shows: it keeps no call that it could not read, and no reports.

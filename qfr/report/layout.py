@@ -6,12 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from qfr.analysis.levels import NOT_STATED, Axis, order_key
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import CellKey, Target
 from qfr.analysis.trials import FOREIGN
-from qfr.report.build import Report
+from qfr.report.formats import ends
+
+if TYPE_CHECKING:
+    from qfr.report.build import Report
 
 #: The three panels of Hu 2026, figure 1.
 PANELS = (Target.own, Target.matched, Target.full)
@@ -112,6 +116,15 @@ def _arranged(report: Report, policy: str, along: Axis, contrasts: Iterable[Cont
     )
 
 
+def title_of(key: CellKey, label: str = "") -> str:
+    """Name a model and its setting; of the label of its group, what the names do not say."""
+    gate = "" if key.gate == "certified" else f"gate {key.gate}"
+    trial = f"trial {key.trial}" if key.trial else ""
+    more = [part for part in label.split(", ") if part and part not in key.context.split(", ")]
+    parts = (key.model, key.fault, key.executor, key.suite, gate, trial, key.context, ", ".join(more))
+    return " · ".join(part for part in parts if part)
+
+
 def shortened(titles: Iterable[str]) -> dict[str, str]:
     """Return titles such as ``m · et · tolerant`` without the parts that are the same in all of them.
 
@@ -157,30 +170,11 @@ def cell_name(key: CellKey) -> str:
     return " ".join(name for name in names if name)
 
 
-def signed(points: float | None, digits: int = 1) -> str:
-    """Return ``+27.5``, ``−3.3``, ``0.0``, or a dash for None."""
-    if points is None:
-        return "–"
-    rounded = round(points, digits) + 0.0
-    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
-
-
-def interval(contrast: Contrast, digits: int = 1) -> str:
+def interval(contrast: Contrast) -> str:
     """Return ``[12.5, 44.2]``, empty where there is none."""
-    if contrast.low is None or contrast.high is None:
-        return ""
-    return f"[{signed(contrast.low, digits)}, {signed(contrast.high, digits)}]".replace("+", "")
+    return ends(contrast.low, contrast.high)
 
 
-def careful(contrast: Contrast, digits: int = 1) -> str:
+def careful(contrast: Contrast) -> str:
     """Return the interval that words rest on, as ``[12.5, 44.2]``; empty where there is none."""
-    if contrast.bayes_low is None or contrast.bayes_high is None:
-        return ""
-    return f"[{signed(contrast.bayes_low, digits)}, {signed(contrast.bayes_high, digits)}]".replace("+", "")
-
-
-def p_value(p: float | None) -> str:
-    """Return a p value as a reader wants it, never as 0."""
-    if p is None:
-        return ""
-    return "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
+    return ends(contrast.bayes_low, contrast.bayes_high)

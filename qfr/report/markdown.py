@@ -14,7 +14,7 @@ from qfr.report.registration_tables import standing_table
 from qfr.report.replication import replication
 from qfr.report.text import spelled
 from qfr.report.views import Entry, Table, contrast_table
-from qfr.report.words import answers, overview
+from qfr.report.words import answers, overview, varies
 
 #: Marks up, links, mentions someone or refers to an issue; model text may do none of these.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@$]|https?:|www\.")
@@ -29,6 +29,8 @@ def render_markdown(report: Report) -> str:
     if report.reference_agents:
         names = ", ".join(escaped(name) for name in report.reference_agents)
         lines += [f"> **Reference agents** ({names}): no evidence about any other model.", ""]
+    if told := varies(report):
+        lines += [escaped(told), ""]
     for one in rankings(report):
         lines += ["", f"### {escaped(one.title)}", "", f"**{escaped(one.advice)}**", ""]
         lines += [f"{escaped(line)}  " for line in one.more]

@@ -32,5 +32,7 @@ class Material:
     measured: Mapping[str, Measured] = field(default_factory=dict)
     transcripts: Transcripts | None = None
     # Of the episodes that the viewer shows; None = no viewer.
+    runs: Mapping[str, str] = field(default_factory=dict)
+    # MLflow run of each cell.
     registrations: Registrations = field(default_factory=Registrations)
     # That the cells ran under.

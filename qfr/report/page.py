@@ -11,7 +11,7 @@ import jinja2
 from qfr.records import Policy
 from qfr.report import cellviews, contrasttables, views
 from qfr.report.ablations import ablation_sections
-from qfr.report.budgettables import rerun_table
+from qfr.report.agreement import agreement_tables
 from qfr.report.build import Report
 from qfr.report.figures.palette import dark_of_light, script
 from qfr.report.imported_page import log_table
@@ -19,9 +19,10 @@ from qfr.report.imported_process import only_imported
 from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
-from qfr.report.processtables import parting_table, process_tables
+from qfr.report.processtables import parting_table, process_tables, rerun_table
 from qfr.report.ranking import ONE_LOOK, Ranking, rankings
 from qfr.report.registration_tables import standing_table
+from qfr.report.repairs import repair_sections
 from qfr.report.replication import Replication, replication
 from qfr.report.sections import (
     FigureView,
@@ -37,7 +38,7 @@ from qfr.report.sections import (
 from qfr.report.text import spelled
 from qfr.report.transcripts import Transcripts
 from qfr.report.waste import waste_table
-from qfr.report.words import Answer, answers, overview
+from qfr.report.words import Answer, answers, overview, varies
 
 #: A longer text is cut on the page; the files hold it whole.
 LONGEST_TEXT = 400
@@ -76,6 +77,8 @@ class Page:
     # The headline policy.
     command: str
     agents: tuple[str, ...]
+    varies: str
+    # What differs between the settings shown; empty where names say it all.
     overview: tuple[str, ...]
     rankings: tuple[Ranking, ...]
     one_look: str
@@ -95,6 +98,7 @@ class Page:
     prompts: tuple[Illustrated, ...]
     ladders: tuple[Illustrated, ...]
     ablations: tuple[Illustrated, ...]
+    repairs: tuple[Illustrated, ...]
     # Clauses of the prompt, with and without.
     several: tuple[views.Table, ...]
     # Several contrasts at once: adjusted tests, simultaneous intervals, named groups.
@@ -159,6 +163,7 @@ def page_of(report: Report) -> Page:
         policy=options.policy.value,
         command=options.command,
         agents=agents,
+        varies=varies(report),
         overview=overview(report),
         rankings=rankings(report),
         one_look=ONE_LOOK,
@@ -176,22 +181,23 @@ def page_of(report: Report) -> Page:
         prompts=prompt_sections(report, names),
         ladders=tuple(ladder_section(one, agents) for one in report.ladders if one.policy == names[0]),
         ablations=ablation_sections(report),
+        repairs=repair_sections(report),
         several=_several(report),
         recovery=tuple(NamedTable(p, *row) for p in names for row in cellviews.recovery_tables(report, p)),
         full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
         process=_process(report),
         reruns=_reruns(report),
-        process_tables=() if report.diagnosed is None else process_tables(report.diagnosed),
+        process_tables=process_tables(report.results),
         maps=_maps(report),
         transcripts=given,
         log_index=log_index(report),
-        partings=parting_table(() if given is None else given.partings),
+        partings=parting_table(report.results),
         replication=beside,
         beside=() if beside is None else tuple(figure_view(one, False) for one in beside.figures),
-        clean=cellviews.process_table(report.processes, faulted=False),
-        faulted=cellviews.process_table(report.processes, faulted=True),
+        clean=cellviews.process_table(report.results, faulted=False),
+        faulted=cellviews.process_table(report.results, faulted=True),
+        permanent=cellviews.counted_table(report.results),
         waste=waste_table(report),
-        permanent=cellviews.counted_table(report.processes),
         dropped=cellviews.dropped_table(report),
         provenance=cellviews.provenance_tables(report.facts),
         ids=cellviews.cell_ids(report.facts),
@@ -220,6 +226,7 @@ def _several(report: Report) -> tuple[views.Table, ...]:
     ]
     together = [one for one in report.together if one.policy == policy]
     tables = (*families, contrasttables.together_table(together), contrasttables.group_table(report.grouped))
+    tables = (*tables, *agreement_tables(report))
     return tuple(table for table in tables if table.rows)
 
 
@@ -248,8 +255,8 @@ def _process(report: Report) -> tuple[Illustrated, ...]:
 
 
 def _reruns(report: Report) -> views.Table | None:
-    found = () if report.diagnosed is None else report.diagnosed.repeated
-    return rerun_table(found) if found else None
+    found = rerun_table(report.results)
+    return found if found.rows else None
 
 
 def _maps(report: Report) -> tuple[FigureView, ...]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from qfr.analysis.diagnostics.margins import PROBABILITIES, Spread
 from qfr.analysis.levels import NOT_STATED, Axis, bits, order_key
+from qfr.analysis.pairing import variant_names
 from qfr.analysis.targets import CellKey
 from qfr.records import FaultKind
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
 from qfr.report.diagnosed import Agent, Compared, Diagnosed
-from qfr.report.layout import signed
+from qfr.report.formats import signed
+from qfr.report.layout import title_of
+from qfr.scope import Scope, group
 from qfr.stats.intervals import Estimate
 
 #: Smallest margin that a logarithmic axis shows, in logits.
 _LEAST_MARGIN = 0.01
 #: Of the logarithmic axis: powers of ten.
 _LOGITS = (-2.1, 1.6)
+_FREE = ("quant", "prompt")
 _PER_PROMPT = " A panel per prompt."
 _T = TypeVar("_T", Agent, Compared)
 _LOW, _MIDDLE, _HIGH = (PROBABILITIES.index(p) for p in (0.25, 0.5, 0.75))
@@ -27,24 +30,28 @@ _LOW, _MIDDLE, _HIGH = (PROBABILITIES.index(p) for p in (0.25, 0.5, 0.75))
 
 def process_figures(found: Diagnosed) -> tuple[tuple[str, tuple[Figure, ...]], ...]:
     """Return the figures of each model, fault and setting, titled."""
-    agents, compared = _by_setting(found.agents), _by_setting(found.compared)
-    styles = preset_styles(one.key.quant for one in found.agents)
+    settings = group(found.agents, _FREE, of=lambda one: one.scope)
+    compared = {one.fixed: one.members for one in group(found.compared, _FREE, of=lambda one: one.scope)}
+    names = {scope: key for one in settings for scope, key in _named(one.members).items()}
+    styles = preset_styles(key.quant for key in names.values())
     resamples = f"{found.resamples:,} task resamples"
     sections = []
-    for setting, members in agents.items():
+    for setting in settings:
+        members = [replace(one, key=names[one.scope]) for one in setting.members]
+        others = [replace(one, key=names[one.scope]) for one in compared.get(setting.fixed, ())]
         figures = (
             _curves(members, styles),
-            *([_gaps(compared[setting], styles)] if compared[setting] else []),
+            *([_gaps(others, styles)] if others else []),
             _channels(members, styles, resamples),
             _recoveries(members, styles, resamples),
             _margins(members),
         )
         kept = tuple(one for one in figures if any(s.marks for c in one.charts for s in c.series))
-        missing = [f"{one.key.quant}: {one.no_gap}" for one in compared[setting] if one.no_gap]
+        missing = [f"{one.key.quant}: {one.no_gap}" for one in others if one.no_gap]
         if kept and missing:
             told = f" No gap to the highest preset for {'; '.join(dict.fromkeys(missing))}."
             kept = (replace(kept[0], caption=kept[0].caption + told), *kept[1:])
-        sections.append((title_of(setting), kept))
+        sections.append((title_of(setting.members[0].key, setting.label), kept))
     return tuple(sections)
 
 
@@ -54,22 +61,16 @@ def preset_styles(quants: Iterable[str]) -> dict[str, int]:
     return {name: at for at, name in enumerate(names)}
 
 
-def title_of(setting: CellKey) -> str:
-    """Name a model and its setting."""
-    gate = "" if setting.gate == "certified" else f"gate {setting.gate}"
-    parts = (setting.model, setting.fault, setting.executor, setting.suite, gate, setting.context)
-    return " · ".join(part for part in parts if part)
-
-
 def _order(name: str) -> tuple[float, str]:
-    return (order_key(Axis.quant, name)[0] if bits(name) is not None else 0.0), name
+    # Two files of one preset are told apart in brackets.
+    preset = name.split(" [")[0]
+    return (order_key(Axis.quant, preset)[0] if bits(preset) is not None else 0.0), name
 
 
-def _by_setting(members: Iterable[_T]) -> dict[CellKey, list[_T]]:
-    found: dict[CellKey, list[_T]] = defaultdict(list)
-    for one in members:
-        found[replace(one.key, quant="", prompt="")].append(one)
-    return found
+def _named(members: Sequence[Agent]) -> dict[Scope, CellKey]:
+    """Each one's names, with what tells two files or two texts of one name apart."""
+    names = zip(members, variant_names(members, "quant"), variant_names(members, "prompt"), strict=True)
+    return {one.scope: replace(one.key, quant=quant, prompt=prompt) for one, quant, prompt in names}
 
 
 def _panels(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import median
 
 from qfr.analysis.decomposition import POINTS
 from qfr.analysis.ranking import Ranked
 from qfr.analysis.ranking import Ranking as Ranks
+from qfr.analysis.results import Kind, Result
+from qfr.analysis.rows import rank_rows
 from qfr.faults import FAULTS
 from qfr.records import FaultKind
 from qfr.report.build import Report
+from qfr.report.formats import NONE, listed, megabytes, number, percent, percents
 from qfr.report.layout import shortened
+from qfr.report.specs import pick
 from qfr.report.views import Entry, Table
 
 #: Under which conditions the statements of a page hold (docs/decisions.md).
@@ -65,7 +68,7 @@ def advice(ranks: Ranks) -> str:
     several = len(ranks.prompts) > 1
     where = f" under every prompt ({', '.join(ranks.prompts)})" if several else f" under {ranks.prompts[0]}"
     if best is not None:
-        size = f" ({_megabytes(best.bytes)} MB)" if best.bytes else ""
+        size = f" ({megabytes(best.bytes)} MB)" if best.bytes else ""
         labels = dict.fromkeys(there.label for there in best.prompts)
         return (
             f"Use {best.name}{size}: shown to be not worse than {reference} by more than {margin}{where} "
@@ -79,12 +82,12 @@ def advice(ranks: Ranks) -> str:
         where = where.replace("under every prompt", "under any prompt")
         text = f"No preset is shown to be as good as {reference} within {margin}{where}"
         if worse:
-            text += f"; {_listed(worse)} {'is' if len(worse) == 1 else 'are'} worse by more than that"
+            text += f"; {listed(worse)} {'is' if len(worse) == 1 else 'are'} worse by more than that"
         open_ones = len(worse) < len(others)
         return f"{text}. {_needed(ranks)}".rstrip() if open_ones else f"{text}."
     text = f"No preset is shown to be not worse than {reference} by more than {margin} under every prompt. "
     text += f"By prompt: {'; '.join(shown)}"
-    return text + (f"; none under {_listed(none)}." if none else ".")
+    return text + (f"; none under {listed(none)}." if none else ".")
 
 
 def _needed(ranks: Ranks) -> str:
@@ -119,11 +122,11 @@ def _effect(ranks: Ranks) -> Iterable[str]:
     best, worst = found.best, found.worst
     gap = POINTS * (best.rate - worst.rate)
     if gap == 0:
-        yield f"The prompt makes no difference: every preset reaches the same under {_listed(ranks.prompts)}."
+        yield f"The prompt makes no difference: every preset reaches the same under {listed(ranks.prompts)}."
         return
     yield (
-        f"The prompt alone moves {found.preset} by {gap:.1f} points: {_percent(worst.rate)} under "
-        f"{worst.prompt}, {_percent(best.rate)} under {best.prompt}."
+        f"The prompt alone moves {found.preset} by {gap:.1f} points: {percent(worst.rate)} under "
+        f"{worst.prompt}, {percent(best.rate)} under {best.prompt}."
     )
 
 
@@ -138,24 +141,27 @@ def _missing(ranks: Ranks) -> Iterable[str]:
 
 def _table(report: Report, ranks: Ranks) -> Table:
     several = len(ranks.prompts) > 1
-    entries = []
+    rows = tuple(rank_rows(ranks))
+    costs = [one for one in report.results if one.kind == Kind.cost]
+    lines = []
     for place, one in enumerate(ranks.presets, 1):
-        peak, speeds = _cost(report, one)
-        ends = ""
-        if one.bayesian.low is not None and one.bayesian.high is not None:
-            ends = f"[{_percent(one.bayesian.low)}, {_percent(one.bayesian.high)}]"
+        mine = [found for found in rows if found.a == one.name]
+        spent = [found for found in costs if found.cells == one.cells and found.a == one.name]
+        average = mine[0]
+        ends = percents(average.bayes_low, average.bayes_high)
         row = [
             Entry(f"{place}. {one.name}" if ranks.shared else one.name),
-            Entry(_percent(one.full.value), ends),
-            Entry(_verdicts(ranks, one)),
-            Entry(_megabytes(one.bytes) or "–"),
-            Entry(_megabytes(peak) or "–"),
-            Entry(f"{median(speeds):,.0f}" if speeds else "–", _range(speeds)),
-            Entry(f"{one.certified} of {one.tasks}"),
+            Entry(percent(average.value), ends, id=average.id),
+            Entry(_verdicts(ranks, one), id=" ".join(found.id for found in mine[1:])),
+            *(_cost(spent, item) for item in ("file", "peak memory")),
+            _speed(spent),
+            Entry(f"{average.certified_a} of {average.n_tasks_a}", id=average.id),
         ]
         if several:
-            row.append(Entry(f"{_percent(one.lowest)} to {_percent(one.highest)}"))
-        entries.append(tuple(row))
+            by_rate = sorted(mine[1:], key=lambda found: found.value or 0.0)
+            told = f"{percent(by_rate[0].value)} to {percent(by_rate[-1].value)}"
+            row.append(Entry(told, id=f"{by_rate[0].id} {by_rate[-1].id}"))
+        lines.append(tuple(row))
     averaged = f", averaged over {', '.join(ranks.shared)}" if several and ranks.shared else ""
     caption = (
         f"Presets by full-pipeline success ({ranks.policy} scoring{averaged}), 95 % Bayesian bootstrap "
@@ -163,7 +169,20 @@ def _table(report: Report, ranks: Ranks) -> Table:
         "points; nothing rests on the average."
     )
     head = ["Preset", "Full pipeline", "Verdict", "File, MB", "Peak memory, MB", "Tokens/s", "Certified"]
-    return Table(caption, (*head, *(["Lowest to highest prompt"] if several else [])), tuple(entries))
+    return Table(caption, (*head, *(["Lowest to highest prompt"] if several else [])), tuple(lines))
+
+
+def _cost(spent: Iterable[Result], item: str) -> Entry:
+    found = pick(spent, item=item)
+    return Entry(NONE) if found is None else Entry(megabytes(found.value) or NONE, id=found.id)
+
+
+def _speed(spent: Iterable[Result]) -> Entry:
+    found = pick(spent, item="decoding speed")
+    if found is None:
+        return Entry(NONE)
+    low, high = number(found.low, 0), number(found.high, 0)
+    return Entry(number(found.value, 0), f"{low} to {high}" if low != high else "", id=found.id)
 
 
 def _verdicts(ranks: Ranks, one: Ranked) -> str:
@@ -184,31 +203,3 @@ def _title(ranks: Ranks) -> str:
     context = ranks.label or key.context
     parts = (key.model, key.fault, key.executor, key.suite, gate if "gate" not in context else "", context)
     return " · ".join(part for part in parts if part)
-
-
-def _cost(report: Report, one: Ranked) -> tuple[float | None, list[float]]:
-    measured = [found for cell, found in report.material.measured.items() if cell in one.cells]
-    peaks = [m.peak_memory_bytes for m in measured if m.peak_memory_bytes is not None]
-    return max(peaks, default=None), sorted(
-        m.decode_tokens_per_second for m in measured if m.decode_tokens_per_second is not None
-    )
-
-
-def _range(speeds: list[float]) -> str:
-    ends = [f"{speed:,.0f}" for speed in (speeds[:1] + speeds[-1:])]
-    return " to ".join(ends) if len(set(ends)) > 1 else ""
-
-
-def _megabytes(size: float | None) -> str:
-    if not size:
-        return ""
-    return f"{size / 1e6:,.1f}" if size < 100e6 else f"{size / 1e6:,.0f}"
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.1f} %"
-
-
-def _listed(parts: Iterable[str]) -> str:
-    words = list(parts)
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from qfr.analysis.published import Published, PublishedContrast
+from qfr.analysis.published import Published, PublishedCell, PublishedContrast
 from qfr.analysis.results import Contrast
+from qfr.analysis.rows import published_rows, rate_rows
+from qfr.analysis.targets import Target
 from qfr.facts import CellFacts
 from qfr.report.build import Report
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
-from qfr.report.layout import PANELS, TITLES, interval, signed
+from qfr.report.formats import ends, percent, signed
+from qfr.report.layout import PANELS, TITLES, interval
+from qfr.report.specs import pick
 from qfr.report.views import Entry, Table
+from qfr.scope import Scope, scope_of, value_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Beside:
             return "ours not estimable"
         signs = [(value > 0) - (value < 0) for value in (round(self.ours.points, 1), self.theirs.points)]
         if not all(signs):
-            return "both 0" if not any(signs) else "one is 0"
+            return "both are zero" if not any(signs) else "one is zero"
         return "same sign" if signs[0] == signs[1] else "opposite sign"
 
 
@@ -64,18 +70,22 @@ def replication(report: Report) -> Replication | None:
 
 
 def _pairs(report: Report, known: Published) -> Iterable[Beside]:
-    found: dict[tuple[str, str, str, str], list[Contrast]] = {}
-    for c in report.contrasts:
-        if c.family is None and c.fault == known.fault and c.vary == "quant":
-            like = known.model_like(c.model or "")
-            levels = (c.a.split(" ")[0], c.b.split(" ")[0])
-            if like is not None and levels == (known.a, known.b):
-                key = (like.name, c.prompt or "", c.target, c.policy)
-                found.setdefault(key, []).append(c)
+    scopes = {facts.cell_id: scope_of(facts) for facts in report.facts if facts.fault == known.fault}
+    found: dict[tuple[str, str, str], list[tuple[Contrast, list[Scope]]]] = defaultdict(list)
+    for ours in report.contrasts:
+        like = known.model_like(ours.model or "")
+        sides = [scopes[cell] for cell in ours.cells if cell in scopes][:2]
+        if ours.family is None and ours.vary == "quant" and like is not None and len(sides) == 2:
+            found[like.name, ours.target, ours.policy].append((ours, sides))
     for theirs in known.contrasts:
-        key = (theirs.model, theirs.prompt, theirs.target, theirs.policy)
-        for ours in found.get(key, ()):
-            yield Beside(theirs, ours)
+        for ours, (a, b) in found[theirs.model, theirs.target, theirs.policy]:
+            if _is_printed(a, known.a, theirs.prompt) and _is_printed(b, known.b, theirs.prompt):
+                yield Beside(theirs, ours)
+
+
+def _is_printed(one: Scope, quant: str, prompt: str) -> bool:
+    """Whether a cell goes by the names of a printed one; what else differs is told, cell by cell."""
+    return (value_of(one, "quant"), value_of(one, "prompt")) == (quant, prompt)
 
 
 def _warning(report: Report, known: Published) -> str:
@@ -136,8 +146,8 @@ def _table(pairs: tuple[Beside, ...], known: Published) -> Table:
                 f"{one.theirs.prompt} {one.theirs.policy}",
                 TITLES[next(t for t in PANELS if t == one.theirs.target)].lower(),
             ),
-            Entry(signed(one.theirs.points), _theirs(one.theirs)),
-            Entry(signed(one.ours.points), _n(one.ours), not one.ours.reliable),
+            Entry(signed(one.theirs.points), _theirs(one.theirs), id=_id(known, one.theirs)),
+            Entry(signed(one.ours.points), _n(one.ours), not one.ours.reliable, id=one.ours.id),
             Entry(one.sign, _overlap(one), one.sign != "opposite sign"),
         )
         for one in pairs
@@ -150,14 +160,20 @@ def _table(pairs: tuple[Beside, ...], known: Published) -> Table:
     )
 
 
+def _id(known: Published, one: PublishedContrast | PublishedCell, target: Target | None = None) -> str:
+    """The id of a printed number's row."""
+    wanted = {"model": one.model, "prompt": one.prompt, "target": target}
+    if isinstance(one, PublishedContrast):
+        wanted |= {"target": one.target, "policy": one.policy, "unit": "points"}
+    else:
+        wanted |= {"level": one.quant, "unit": "rate"}
+    found = pick(published_rows(known), **wanted)
+    return "" if found is None else found.id
+
+
 def _theirs(one: PublishedContrast) -> str:
-    ends = (
-        ""
-        if one.low is None or one.high is None
-        else f"[{signed(one.low)}, {signed(one.high)}]".replace("+", "")
-    )
     n = "" if one.n is None else f"n {one.n}"
-    return " ".join(part for part in (ends or "interval not at hand", n) if part)
+    return " ".join(part for part in (ends(one.low, one.high) or "interval not at hand", n) if part)
 
 
 def _n(one: Contrast) -> str:
@@ -179,7 +195,7 @@ def _cells(report: Report, known: Published) -> Table:
     for theirs in known.cells:
         for s in report.summaries:
             like = known.model_like(s.key.model)
-            same = (s.key.quant, s.key.prompt, s.key.fault) == (theirs.quant, theirs.prompt, known.fault)
+            same = s.key.fault == known.fault and _is_printed(s.scope, theirs.quant, theirs.prompt)
             if (
                 like is not None
                 and like.name == theirs.model
@@ -187,13 +203,21 @@ def _cells(report: Report, known: Published) -> Table:
                 and s.family is None
                 and s.policy == "tolerant"
             ):
+                found = tuple(rate_rows(s))
+                own, full = (pick(found, target=target, item="") for target in (Target.own, Target.full))
+                printed = [_id(known, theirs, target) for target in (Target.own, Target.full)]
+                here = f"{s.successes}/{s.episodes}"
                 rows.append(
                     (
                         Entry(s.key.name),
-                        Entry(f"{theirs.own_percent:.1f} %", f"{theirs.successes}/{theirs.episodes}"),
-                        Entry(_percent(s.own.value), f"{s.successes}/{s.episodes}"),
-                        Entry(_percent(theirs.full_rate)),
-                        Entry(_percent(s.full.value)),
+                        Entry(
+                            percent(theirs.own_percent / 100),
+                            f"{theirs.successes}/{theirs.episodes}",
+                            id=printed[0],
+                        ),
+                        Entry(percent(s.own.value), here, id=own.id if own else ""),
+                        Entry(percent(theirs.full_rate), id=printed[1]),
+                        Entry(percent(s.full.value), id=full.id if full else ""),
                     )
                 )
     return Table(
@@ -234,7 +258,3 @@ def _figures(pairs: tuple[Beside, ...], known: Published) -> Iterable[Figure]:
             tuple(charts),
             ((7, "published"), (0, "here")),
         )
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.1f} %"

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from itertools import groupby
 
 from qfr.analysis.contexts import told_apart
 from qfr.analysis.ladder import Ladder
 from qfr.report import contrasttables, views
 from qfr.report.build import Report
 from qfr.report.charts import Figure
-from qfr.report.contrastfigures import decomposition_figure, ladder_figure, prompt_figures
+from qfr.report.contrastfigures import OverPrompts, decomposition_figure, ladder_figure, prompt_figures
 from qfr.report.figures.draw import drawn, height, label
 from qfr.report.figures.heat import drawn_map, map_height
 from qfr.report.figures.palette import MARK_SIGNS
 from qfr.report.figures.panels import panels
 from qfr.report.layout import Group, shortened
 from qfr.report.outcomes import MEANINGS, Map, agent_name
-from qfr.report.processfigures import title_of
 from qfr.report.text import spelled
 
 
@@ -112,24 +110,19 @@ def contrast_section(sides: tuple[Group, ...], how: str) -> Section:
 def prompt_sections(report: Report, policies: tuple[str, ...]) -> tuple[Illustrated, ...]:
     """Prompt by preset: lines under each policy, differences of differences under the headline policy."""
     agents = set(report.reference_agents)
-    found: dict[str, list[FigureView]] = {}
+    found: dict[str, list[OverPrompts]] = {}
     for policy in policies:
-        for title, figure in prompt_figures(report, policy):
-            found.setdefault(title, []).append(figure_view(figure, title.split(" · ")[0] in agents))
-    tables: dict[str, views.Table] = {}
-    for key, members in groupby(report.interactions, key=lambda one: (one.key, one.policy)):
-        if key[1] == policies[0]:
-            tables[title_of(key[0])] = contrasttables.interaction_table(members)
+        for one in prompt_figures(report, policy):
+            found.setdefault(one.title, []).append(one)
+    mine = [one for one in report.interactions if one.policy == policies[0]]
     names = shortened(found)
-    return tuple(
-        Illustrated(
-            title=names[title],
-            agent=title.split(" · ")[0] in agents,
-            figures=tuple(figures),
-            tables=tuple(table for name, table in tables.items() if name == title),
-        )
-        for title, figures in found.items()
-    )
+    sections = []
+    for title, members in found.items():
+        agent, cells = title.split(" · ")[0] in agents, members[0].cells
+        table = contrasttables.interaction_table(one for one in mine if cells.issuperset(one.cells))
+        figures = tuple(figure_view(one.figure, agent) for one in members)
+        sections.append(Illustrated(names[title], agent, figures, (table,) if table.rows else ()))
+    return tuple(sections)
 
 
 def ladder_section(ladder: Ladder, agents: tuple[str, ...]) -> Illustrated:

@@ -1,284 +1,116 @@
-"""Analysis results as pandas tables, one row per contrast or cell; units stand in the column names.
-
-``…_points`` are differences in points (-100..100), ``…_rate`` fractions (0..1), ``…_tasks``,
-``…_episodes``, ``…_turns`` and ``…_calls`` counts, ``…_p`` p values. A missing value is what could not be
-estimated; ``reason`` says why.
-"""
+"""The table of results as a data frame: one row per number, columns and order as `Result` has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from io import BytesIO
+from types import NoneType
+from typing import get_args, get_type_hints
 
 import pandas as pd
 
-from qfr.analysis.cells import CellSummary
-from qfr.analysis.family import AdjustedContrast, families
-from qfr.analysis.process import Process
-from qfr.analysis.results import Contrast
+from qfr.analysis.results import COLUMNS, Kind, Plain, Result
+from qfr.analysis.targets import Target
 from qfr.facts import CellFacts
 from qfr.faults import USUAL
-from qfr.registration.status import Standing
 from qfr.report.build import Report
-from qfr.report.columns import CELLS, CONTRASTS, PROCESS
-from qfr.report.registration_status import best
 from qfr.report.text import spelled
 
-_COUNTS = frozenset({"trial", "resamples", "seed", "episodes", "turns"})
-_FLAGS = frozenset({"degenerate", "reliable", "equivalent", "declared_family"})
+#: Where the table stands on a sweep's MLflow run.
+ARTIFACT = "qfr/results"
+_MOST_PRESETS, _MOST_CONTRASTS = 8, 4
+# Headline metrics of a sweep's run: 20 at most.
 _FACTS = tuple(name for name in CellFacts.__dataclass_fields__ if name != "config")
-_Value = str | int | float | bool | None
+_DTYPES: Mapping[type, str] = {int: "Int64", float: "float64", bool: "boolean"}
+_LISTS = {name for name, kind in get_type_hints(Result).items() if kind == tuple[str, ...]}
+_Record = dict[str, bool | int | float | str | list[str] | None]
 
 
-def contrast_frame(report: Report) -> pd.DataFrame:
-    """Return one row per contrast, target, policy and family.
-
-    ``sign_holm_p`` … ``signflip_bh_p`` adjust the tests over the declared family; where none is declared,
-    over this report's contrasts of the same target and policy over all tasks.
-    """
-    adjusted = {one.place: (family, one) for family in report.families for one in family.members}
-    rows = []
-    for at, contrast in enumerate(report.contrasts):
-        family, one = adjusted.get(at, (None, None))
-        registration, stood = best(report.followed, at)
-        rows.append(
-            _contrast_row(contrast)
-            | _adjusted_row(one, family.declared if family else None)
-            | {
-                "registration": registration,
-                "standing": str(stood.standing),
-                "standing_reason": "; ".join(stood.reasons),
-            }
-        )
-    unplanned = "model against model at equal memory is not among the planned contrasts"
-    # They are no part of a declared family.
-    apart = () if report.options.family else families(report.at_equal_memory, ())
-    own = {one.place: one for family in apart for one in family.members}
-    for at, contrast in enumerate(report.at_equal_memory):
-        rows.append(
-            _contrast_row(contrast)
-            | _adjusted_row(own.get(at), False if at in own else None)
-            | {"registration": "", "standing": str(Standing.exploratory), "standing_reason": unplanned}
-        )
-    return _frame(rows, CONTRASTS)
+def result_frame(rows: Iterable[Result]) -> pd.DataFrame:
+    """Return the table. Lists of names become one text; a gap changes no column's type."""
+    columns = {name: [_cell(name, getattr(one, name)) for one in rows] for name in COLUMNS}
+    return pd.DataFrame({name: pd.Series(columns[name], dtype=_dtype(name)) for name in COLUMNS})
 
 
-def cell_frame(report: Report) -> pd.DataFrame:
-    """Return one row per cell, policy and family."""
-    return _frame([_cell_row(summary) for summary in report.summaries], CELLS)
-
-
-def process_frame(report: Report) -> pd.DataFrame:
-    """Return one row per cell (clean passes included) and policy: how its episodes went."""
-    return _frame([row for one in report.processes for row in _process_rows(one)], PROCESS)
+def result_record(row: Result, names: Iterable[str] = COLUMNS) -> _Record:
+    """Return a row as JSON holds it: lists stay lists."""
+    found: _Record = {}
+    for name in names:
+        value: Plain = getattr(row, name)
+        found[name] = list(value) if isinstance(value, tuple) else value
+    return found
 
 
 def provenance_frame(report: Report) -> pd.DataFrame:
     """Return one row per cell: ids, digests, build, settings, code."""
-    return _frame([_facts_row(facts) for facts in report.facts], _FACTS)
+    rows = [{name: _text(getattr(facts, name)) for name in _FACTS} for facts in report.facts]
+    frame = pd.DataFrame(rows, columns=list(_FACTS))
+    return frame.astype({name: _kind(frame[name]) for name in frame.columns})
+
+
+def run_frame(report: Report) -> pd.DataFrame:
+    """Return the MLflow run of each cell, for the `cells` of the table of results."""
+    runs = report.material.runs
+    rows = [(f.cell_id, runs[f.cell_id], f.name) for f in report.facts if f.cell_id in runs]
+    return pd.DataFrame(rows, columns=["cell_id", "run_id", "cell"], dtype="string")
+
+
+def artifacts(report: Report) -> dict[str, bytes]:
+    """Return the table as a sweep's MLflow run holds it: Parquet, and JSON that its page shows as a table."""
+    frame = result_frame(report.results)
+    parquet = BytesIO()
+    frame.to_parquet(parquet, index=False)
+    plain = frame.astype(object).where(frame.notna(), None)
+    data = {"columns": list(COLUMNS), "data": plain.to_numpy().tolist()}
+    text = json.dumps(data, allow_nan=False)
+    return {f"{ARTIFACT}.parquet": parquet.getvalue(), f"{ARTIFACT}.json": text.encode("ascii")}
 
 
 def metrics(report: Report) -> dict[str, float]:
-    """Return the contrasts over all tasks by name, such as ``full/tolerant/llama P0 Q8_0-Q4_K_M points``."""
+    """Return the headline numbers by name, 20 at most; `artifacts` holds every one.
+
+    Such as ``full/tolerant/llama Q8_0 rate`` and ``full/tolerant/llama P0 Q8_0-Q4_K_M points``.
+    """
+    policy = report.options.policy.value
+    mine = [one for one in report.results if one.policy == policy and one.family is None]
     found: dict[str, float] = {}
-    for c in report.contrasts:
-        if c.family is not None:
-            continue
-        names = (c.model, c.quant, c.prompt, c.fault if c.fault != USUAL else None)
-        fixed = " ".join(name for name in names if name)
-        name = f"{c.target}/{c.policy}/{fixed} {c.a}-{c.b}"
-        if c.context:
-            name += f" ({c.context})"
-        for unit, value in (("points", c.points), ("low_points", c.low), ("high_points", c.high)):
-            if value is not None:
-                found[f"{name} {unit}"] = value
+    ranks = [one for one in mine if one.kind == Kind.rank and one.verdict is None and one.value is not None]
+    for one in ranks[:_MOST_PRESETS]:
+        found[f"{_name(one, one.model, one.a)} rate"] = one.value or 0.0
+    contrasts = [one for one in mine if one.kind == Kind.contrast and one.points is not None]
+    whole = [one for one in contrasts if one.target in (Target.full, Target.clean)]
+    for one in whole[:_MOST_CONTRASTS]:
+        name = _name(one, one.model, one.level, one.prompt, f"{one.a}-{one.b}")
+        ends = ("points", one.points), ("low", one.low), ("high", one.high)
+        found |= {f"{name} {column}": value for column, value in ends if value is not None}
     return found
 
 
-def _contrast_row(c: Contrast) -> dict[str, _Value]:
-    return {
-        "model": c.model,
-        "quant": c.quant,
-        "prompt": c.prompt,
-        "fault": c.fault,
-        "executor": c.executor,
-        "suite": c.suite,
-        "gate": c.gate,
-        "trial": c.trial,
-        "context": c.context,
-        "policy": c.policy,
-        "vary": c.vary,
-        "a": c.a,
-        "b": c.b,
-        "target": c.target,
-        "family": c.family,
-        "n_tasks": c.n_tasks,
-        "a_tasks": c.n_tasks_a,
-        "b_tasks": c.n_tasks_b,
-        "a_certified_tasks": c.certified_a,
-        "b_certified_tasks": c.certified_b,
-        "a_rate": c.rate_a,
-        "b_rate": c.rate_b,
-        "difference_points": c.points,
-        "low_points": c.low,
-        "high_points": c.high,
-        "confidence_rate": c.level,
-        "method": c.method,
-        "resamples": c.resamples,
-        "seed": c.seed,
-        "degenerate": c.degenerate,
-        "reliable": c.reliable,
-        "reason": c.reason,
-        "a_better_tasks": c.favour_a,
-        "b_better_tasks": c.favour_b,
-        "tied_tasks": c.ties,
-        "sign_p": c.sign_p,
-        "signflip_p": c.signflip_p,
-        "smallest_p": c.smallest_p,
-        "detectable_points": c.detectable,
-        "margin_points": c.margin,
-        "equivalence_low_points": c.equivalence_low,
-        "equivalence_high_points": c.equivalence_high,
-        "equivalent": c.equivalent,
-        **_split_row(c),
-        "a_dropped_task_names": " ".join(c.dropped_a),
-        "b_dropped_task_names": " ".join(c.dropped_b),
-        "a_undelivered_task_names": " ".join(c.undelivered_a),
-        "b_undelivered_task_names": " ".join(c.undelivered_b),
-        "remarks": " ".join(c.remarks),
-    }
+def _name(one: Result, *names: str | None) -> str:
+    fixed = " ".join(name for name in (*names, one.fault if one.fault != USUAL else None) if name)
+    return f"{one.target}/{one.policy}/{fixed}" + (f" ({one.scope})" if one.scope else "")
 
 
-def _split_row(c: Contrast) -> dict[str, _Value]:
-    split, lost, open_ = c.decomposition, c.bounds, c.ungated_bounds
-    return {
-        "shared_points": split.shared if split else None,
-        "only_a_points": split.only_a if split else None,
-        "only_b_points": split.only_b if split else None,
-        "screening_points": split.screening if split else None,
-        "own_rates_points": split.own_rates if split else None,
-        "undelivered_low_points": lost.low if lost else None,
-        "undelivered_high_points": lost.high if lost else None,
-        "ungated_low_points": open_.low if open_ else None,
-        "ungated_high_points": open_.high if open_ else None,
-    }
+def _cell(name: str, value: Plain) -> bool | int | float | str | None:
+    if isinstance(value, tuple):
+        return spelled(("; " if name == "remarks" else " ").join(value))
+    return _text(value)
 
 
-def _adjusted_row(one: AdjustedContrast | None, declared: bool | None) -> dict[str, _Value]:
-    return {
-        "sign_holm_p": one.sign_holm if one else None,
-        "sign_bh_p": one.sign_bh if one else None,
-        "signflip_holm_p": one.signflip_holm if one else None,
-        "signflip_bh_p": one.signflip_bh if one else None,
-        "declared_family": declared,
-    }
+def _text(value: bool | int | float | str | None) -> bool | int | float | str | None:
+    """Lone surrogates, which neither Arrow nor UTF-8 can hold, are spelled out."""
+    return spelled(value) if isinstance(value, str) else value
 
 
-def _key_row(row: CellSummary | Process) -> dict[str, _Value]:
-    key = row.key
-    return {
-        "model": key.model,
-        "quant": key.quant,
-        "prompt": key.prompt,
-        "fault": key.fault,
-        "executor": key.executor,
-        "suite": key.suite,
-        "gate": key.gate,
-        "trial": key.trial,
-        "context": key.context,
-    }
+def _dtype(name: str) -> str:
+    if name in _LISTS:
+        return "string"
+    hint = get_type_hints(Result)[name]
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
+    return _DTYPES.get(kinds[0], "string")
 
 
-def _cell_row(s: CellSummary) -> dict[str, _Value]:
-    return {
-        **_key_row(s),
-        "policy": s.policy,
-        "family": s.family,
-        "n_tasks": s.n_tasks,
-        "certified_tasks": s.n_certified,
-        "clean_rate": s.clean.value,
-        "clean_low_rate": s.clean.low,
-        "clean_high_rate": s.clean.high,
-        "own_rate": s.own.value,
-        "own_low_rate": s.own.low,
-        "own_high_rate": s.own.high,
-        "own_reliable": s.own.reliable,
-        "own_reason": s.own.reason,
-        "successful_episodes": s.successes,
-        "delivered_episodes": s.episodes,
-        "episode_rate": s.episode_rate.value,
-        "wilson_low_rate": s.episode_rate.low,
-        "wilson_high_rate": s.episode_rate.high,
-        "full_rate": s.full.value,
-        "full_low_rate": s.full.low,
-        "full_high_rate": s.full.high,
-        "full_reliable": s.full.reliable,
-        "s_star_tasks": s.n_s_star,
-        "s_star_rate": s.s_star.value,
-        "scheduled_episodes": s.scheduled,
-        "undelivered_episodes": s.undelivered,
-        "undelivered_task_names": " ".join(s.undelivered_tasks),
-    }
-
-
-def _process_rows(one: Process) -> list[dict[str, _Value]]:
-    shared: dict[str, _Value] = {
-        **_key_row(one),
-        "episodes": one.episodes,
-        "n_tasks": one.tasks,
-        "turns": one.turns,
-        "not_strict_turns": one.turns_not_strict,
-        "failed_calls": one.errors,
-        "generated_tokens": one.tokens_generated,
-    }
-    shared |= {f"{c.name}_episodes": c.count for c in one.endings}
-    shared |= {f"{c.name}_failed_calls": c.count for c in one.channels}
-    states = {c.name: c.count for c in one.faults}
-    for state in ("scheduled", "fired", "witnessed", "retried", "recovered"):
-        shared[f"fault_{state}_episodes"] = states.get(state)
-    return [
-        {
-            **shared,
-            "policy": a.policy,
-            "successful_episodes": a.successes,
-            "expression_episodes": a.expressions,
-            "ep_reported_episodes": a.reported,
-            "ep_reported_after_calls_episodes": a.reported_after,
-            "ep_invented_episodes": a.invented,
-            "it_requeried_episodes": a.requeried,
-            "right_answer_episodes": a.right_answers,
-            "right_without_recovery_episodes": a.without_recovery,
-        }
-        for a in one.answers
-    ]
-
-
-def _facts_row(facts: CellFacts) -> dict[str, _Value]:
-    return {name: getattr(facts, name) for name in _FACTS}
-
-
-def _frame(rows: list[dict[str, _Value]], columns: Iterable[str]) -> pd.DataFrame:
-    """Give every column the type of its unit, so that a gap or an empty table changes no file's schema.
-
-    Lone surrogates, which neither Arrow nor UTF-8 can hold, are spelled out.
-    """
-    frame = pd.DataFrame(
-        [
-            {name: spelled(value) if isinstance(value, str) else value for name, value in row.items()}
-            for row in rows
-        ],
-        columns=list(columns),
-    )
-    return frame.astype({name: _dtype(str(name), frame[name]) for name in frame.columns})
-
-
-def _dtype(name: str, column: pd.Series) -> str:
-    if name.endswith(("_points", "_rate", "_p")):
-        return "float64"
-    if name in _COUNTS or name.endswith(("_tasks", "_episodes", "_turns", "_calls", "_tokens")):
-        return "Int64"
-    if name in _FLAGS:
-        return "boolean"
+def _kind(column: pd.Series) -> str:
     kinds = {type(value) for value in column.dropna()}
-    if kinds == {bool}:
-        return "boolean"
-    return "Int64" if kinds == {int} else "string"
+    return _DTYPES.get(kinds.pop(), "string") if len(kinds) == 1 else "string"

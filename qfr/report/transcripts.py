@@ -45,6 +45,8 @@ class Packed:
 class Parting:
     """Where the episodes of two cells part, in counts."""
 
+    cells: tuple[str, ...]
+    # cell_ids of both.
     model: str
     prompt: str
     fault: str
@@ -62,6 +64,7 @@ class Parting:
         """Of two cells of one model."""
         first, second = sides
         return cls(
+            cells=(first.cell_id, second.cell_id),
             model=first.model,
             prompt=first.prompt,
             fault=first.fault,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qfr.analysis.decomposition import Bounds
 from qfr.analysis.levels import Axis
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
-from qfr.report.layout import TITLES, Group, interval, p_value, signed
+from qfr.report.formats import ends, p_value, signed
+from qfr.report.layout import TITLES, Group, interval
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Entry:
     # Shown in a muted way: unreliable, degenerate or not estimable.
     brief: str = ""
     # What a terminal shows below the main line instead of the smaller one.
+    id: str = ""
+    # Ids of the rows of results whose numbers it shows, separated by blanks.
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def contrast_table(pair_of_policies: tuple[Group, ...]) -> Table:
                 cells += [_contrast_cell(group.find(row, pair, target)) for target in first.panels]
             rows.append(tuple(cells))
     return Table(
-        "Differences A − B in points with 95 % percentile task-bootstrap intervals; n = tasks that enter; "
+        "Differences A − B in points with 95 % percentile task-bootstrap intervals; by family: "
+        "resampled within task families, whose sizes the suite fixes; n = tasks that enter; "
         "sign p = two-sided sign test without ties, unadjusted.",
         tuple(head),
         tuple(rows),
@@ -71,6 +74,7 @@ def further_table(group: Group) -> Table:
     for row in group.rows:
         for pair in group.pairs:
             full = group.find(row, pair, Target.full)
+            name, bounds = (full.id, full.ungated_bounds) if full else ("", None)
             split = full.decomposition if full else None
             parts = (
                 (split.shared, split.only_a, split.only_b, split.screening, split.own_rates)
@@ -82,9 +86,9 @@ def further_table(group: Group) -> Table:
                     Entry(row),
                     Entry(f"{pair[0]} − {pair[1]}"),
                     *(_contrast_cell(group.find(row, pair, target)) for target in targets),
-                    Entry(signed(full.points if full else None)),
-                    *(Entry(signed(part)) for part in parts),
-                    Entry(_ends(full.ungated_bounds if full else None)),
+                    Entry(signed(full.points if full else None), id=name),
+                    *(Entry(signed(part), id=name) for part in parts),
+                    Entry(ends(bounds.low, bounds.high) if bounds else "", id=name),
                 )
             )
     return Table(
@@ -95,10 +99,6 @@ def further_table(group: Group) -> Table:
         tuple(rows),
         headers=2,
     )
-
-
-def _ends(bounds: Bounds | None) -> str:
-    return "" if bounds is None else f"[{signed(bounds.low)}, {signed(bounds.high)}]".replace("+", "")
 
 
 def family_table(group: Group) -> Table:
@@ -132,8 +132,9 @@ def _contrast_cell(c: Contrast | None) -> Entry:
         return Entry("not run", "", True)
     n = f"n {c.n_tasks_a}/{c.n_tasks_b}" if c.target == Target.own else f"n {c.n_tasks}"
     if c.points is None:
-        return Entry("–", f"{n}: {c.reason}", True)
+        return Entry("–", f"{n}: {c.reason}", True, id=c.id)
     if c.sign_p is not None:
         n += f", sign p {p_value(c.sign_p)}"
-    lines = (interval(c), n, "degenerate" if c.degenerate else "")
-    return Entry(signed(c.points), "\n".join(line for line in lines if line), not c.reliable)
+    within = ends(c.strata_low, c.strata_high)
+    lines = (interval(c), within and f"{within} by family", n, "degenerate" if c.degenerate else "")
+    return Entry(signed(c.points), "\n".join(line for line in lines if line), not c.reliable, id=c.id)

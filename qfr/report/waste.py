@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from qfr.analysis.process import Count
-from qfr.analysis.waste import Ratio, Waste
+from qfr.analysis.results import Result
+from qfr.analysis.rows import waste_rows
 from qfr.report.build import Report
-from qfr.report.layout import cell_name
+from qfr.report.formats import NONE, number
+from qfr.report.specs import CELL, Column, Line, of, pick, table
 from qfr.report.views import Entry, Table
 
 _ENDINGS = {"out_of_steps": "turns", "out_of_errors": "errors", "out_of_context": "context"}
@@ -18,38 +19,50 @@ def waste_table(report: Report) -> Table | None:
         return None
     uncounted = any(one.stuck is None for one in found)
     hint = " –: not counted in that run; qfr rescore counts it." if uncounted else ""
-    return Table(
+    rows = (row for one in found for row in waste_rows(one))
+    return table(
+        rows,
+        lambda one: one.cells,
+        (
+            CELL,
+            of("Stuck", _share, item="stuck"),
+            Column("Forced end", _forced),
+            Column("Tokens per solved", lambda line: _cost(line, "tokens", 0)),
+            Column("Turns per solved", lambda line: _cost(line, "turns", 1)),
+        ),
         f"Stuck: one call got one answer {report.options.stuck_after} times in a row. Forced end: turns, "
         "failed calls or the context were used up. Both count episodes. Tokens and turns per solved episode: "
         f"all that was generated over the successes, {report.options.policy} scoring; × = the ratio to the "
         "highest preset on the tasks that both played, 95 % task-bootstrap interval." + hint,
-        ("Cell", "Stuck", "Forced end", "Tokens per solved", "Turns per solved"),
-        tuple(_row(one) for one in found),
         title="Loops and waste",
+        headers=1,
     )
 
 
-def _row(one: Waste) -> tuple[Entry, ...]:
-    costs = zip(one.spent, one.ratios or (None, None), (0, 1), strict=True)
-    return (
-        Entry(cell_name(one.key)),
-        Entry("–") if one.stuck is None else Entry(f"{one.stuck}/{one.episodes}"),
-        _forced(one.forced, one.episodes),
-        *(_cost(value, ratio, digits) for value, ratio, digits in costs),
-    )
+def _share(one: Result) -> Entry:
+    return Entry(NONE if one.count_a is None else f"{one.count_a}/{one.of_a}", id=one.id)
 
 
-def _forced(counts: tuple[Count, ...], episodes: int) -> Entry:
-    small = ", ".join(f"{_ENDINGS[count.name]} {count.count}" for count in counts if count.count)
-    return Entry(f"{sum(count.count for count in counts)}/{episodes}", small)
+def _forced(line: Line) -> Entry:
+    whole = pick(line, item="forced end")
+    parts = [one for one in line if one.item in _ENDINGS and one.count_a]
+    if whole is None:
+        return Entry(NONE)
+    small = ", ".join(f"{_ENDINGS[one.item]} {one.count_a}" for one in parts)
+    return Entry(f"{whole.count_a}/{whole.of_a}", small, id=" ".join(one.id for one in (whole, *parts)))
 
 
-def _cost(value: float | None, ratio: Ratio | None, digits: int) -> Entry:
-    shown = "–" if value is None else f"{value:,.{digits}f}"
+def _cost(line: Line, measure: str, digits: int) -> Entry:
+    spent = pick(line, item=f"{measure} per solved")
+    ratio = pick(line, item=f"{measure} per solved, ratio")
+    if spent is None:
+        return Entry(NONE)
+    shown = number(spent.value, digits)
     if ratio is None:
-        return Entry(shown, "" if value is not None else "no success")
+        return Entry(shown, "" if spent.value is not None else "no success", id=spent.id)
+    ids = f"{spent.id} {ratio.id}"
     if ratio.value is None:
-        return Entry(shown, ratio.reason, True)
+        return Entry(shown, ratio.reason or "", True, id=ids)
     ends = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.2f}, {ratio.high:.2f}]"
-    small = f"×{ratio.value:.2f}{ends}, n {ratio.tasks}"
-    return Entry(shown, f"{small}; {ratio.reason}" if ratio.reason else small, ratio.low is None)
+    small = "; ".join(part for part in (f"×{ratio.value:.2f}{ends}, n {ratio.n_tasks}", ratio.reason) if part)
+    return Entry(shown, small, ratio.low is None, id=ids)

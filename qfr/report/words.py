@@ -15,8 +15,9 @@ from qfr.analysis.targets import CellKey, Target
 from qfr.analysis.trials import FOREIGN
 from qfr.records import Policy
 from qfr.report.build import Report
+from qfr.report.formats import counted, listed, percent, signed
 from qfr.report.imported_page import logs_of
-from qfr.report.layout import PANELS, TITLES, Group, Pair, careful, cell_name, groups, signed
+from qfr.report.layout import PANELS, TITLES, Group, Pair, careful, cell_name, groups
 from qfr.report.outcomes import ENDINGS
 from qfr.scope import NAMES, scope_of, varying
 
@@ -57,7 +58,7 @@ def answers(report: Report) -> tuple[Answer, ...]:
         if (line := _not_estimable(group)) is not None:
             lines.append(Line(line))
         turned = tuple(_flags(group, others.get(group.title)))
-        told = f"The sign turns with {_listed(dict.fromkeys(what for what, _ in turned))}." if turned else ""
+        told = f"The sign turns with {listed(dict.fromkeys(what for what, _ in turned))}." if turned else ""
         found.append(Answer(group.title, tuple(lines), told, tuple(text for _, text in turned)))
     return tuple(found)
 
@@ -76,7 +77,7 @@ def overview(report: Report) -> tuple[str, ...]:
         certified = sum(s.n_certified for s in played)
         tasks = sum(s.n_tasks for s in played)
         lines.append(
-            f"{_count(len(played), 'cell')}, {_count(n_episodes, 'episode')}. Under {policy} scoring "
+            f"{counted(len(played), 'cell')}, {counted(n_episodes, 'episode')}. Under {policy} scoring "
             f"{certified} of {tasks} clean passes were certified"
             + (
                 ", so no fault was injected anywhere and no recovery can be estimated."
@@ -92,8 +93,6 @@ def overview(report: Report) -> tuple[str, ...]:
         told = _told_endings(e for p in faulted for e in ((c.name, c.count) for c in p.endings))
         lines.append(f"Fault episodes: {told}.")
     if told := _detectable(report):
-        lines.append(told)
-    if told := _varies(report):
         lines.append(told)
     if report.options.inferred:
         lines.append(
@@ -112,16 +111,16 @@ def overview(report: Report) -> tuple[str, ...]:
 def _imported(logs: list[CellSummary], limited: set[CellKey]) -> Iterable[str]:
     """What imported logs say by themselves: no task of theirs was screened and no fault injected."""
     if logs:
-        scored = _count(sum(s.episodes for s in logs), "scored simulation")
-        yield f"{_count(len(logs), 'imported log')}, {scored}; success is the mean over a task's trials."
+        scored = counted(sum(s.episodes for s in logs), "scored simulation")
+        yield f"{counted(len(logs), 'imported log')}, {scored}; success is the mean over a task's trials."
     for s in logs[:_MOST_LOGS]:
         if s.own.value is not None:
-            ends = ""
+            told = ""
             if s.own.low is not None and s.own.high is not None:
-                ends = f" [{100 * s.own.low:.1f}, {100 * s.own.high:.1f}]"
+                told = f" [{100 * s.own.low:.1f}, {100 * s.own.high:.1f}]"
             name = cell_name(s.key)
             more = " ⚠ Limited: see Imported logs." if s.key in limited else ""
-            yield f"{name}: success {100 * s.own.value:.1f} %{ends}, n = {s.own.n} tasks.{more}"
+            yield f"{name}: success {percent(s.own.value)}{told}, n = {s.own.n} tasks.{more}"
     if len(logs) > _MOST_LOGS:
         yield f"… and {len(logs) - _MOST_LOGS} more logs."
 
@@ -146,7 +145,7 @@ def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
         return
     # Imported logs name no prompt.
     parts = [
-        f"{label} under {_listed(named)}".removesuffix(f" under {NOT_STATED}")
+        f"{label} under {listed(named)}".removesuffix(f" under {NOT_STATED}")
         for label, named in labels.items()
     ]
     yield Line(
@@ -162,8 +161,8 @@ def _told(row: str, contrast: Contrast) -> str:
     return f"{name}{signed(contrast.points)} {careful(contrast)}"
 
 
-def _varies(report: Report) -> str:
-    """What differs between the settings of a store, key by key; nothing where names say it all."""
+def varies(report: Report) -> str:
+    """Say what differs between the settings of a store, key by key; nothing where names say it all."""
     faulted = [one for one in report.facts if one.fault != "none"]
     found = varying(scope_of(one) for one in faulted or report.facts)
     if all(key in NAMES.values() for key, _ in found):
@@ -201,7 +200,7 @@ def _not_estimable(group: Group) -> str | None:
         return None
     return (
         "Not estimable: "
-        + "; ".join(f"{_listed(where)} ({reason})" for reason, where in reasons.items())
+        + "; ".join(f"{listed(where)} ({reason})" for reason, where in reasons.items())
         + "."
     )
 
@@ -248,12 +247,3 @@ def _told_endings(endings: Iterable[tuple[str, int]]) -> str:
     for name, count in endings:
         counts[name] += count
     return ", ".join(f"{count} {ENDINGS.get(name, name)}" for name, count in counts.most_common() if count)
-
-
-def _listed(parts: Iterable[str]) -> str:
-    words = list(parts)
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")

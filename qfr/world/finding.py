@@ -21,7 +21,7 @@ from typing import Literal
 
 from qfr.canonical import Json
 from qfr.errors import ConfigError, MachineryError, QfrError, did_you_mean
-from qfr.world import bfcl, ledger, orders, tasks
+from qfr.world import agentdojo, bfcl, ledger, orders, tasks
 from qfr.world.base import Habits, Outcome, Site, State, Suite, Task, Tool, Transcript, Verdict, World
 
 GROUP = "qfr.worlds"
@@ -30,11 +30,13 @@ BUILT_IN: Mapping[str, Factory] = {
     orders.NAME: orders.of_suite,
     ledger.NAME: ledger.of_suite,
     bfcl.NAME: bfcl.of_suite,
+    agentdojo.NAME: agentdojo.of_suite,
 }
 _FAMILIES: Mapping[str, tuple[str, ...]] = {
     orders.NAME: tasks.FAMILIES,
     ledger.NAME: ledger.FAMILIES,
     bfcl.NAME: bfcl.FAMILIES,
+    agentdojo.NAME: agentdojo.FAMILIES,
 }
 _OURS = Path(__file__).parent
 

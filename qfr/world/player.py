@@ -29,9 +29,9 @@ PREFIX = "Observation: "
 
 
 def read_observation(observation: str) -> dict[str, Json]:
-    """What an observation tells, empty when it cannot be read."""
+    """What an observation's line tells, empty when it cannot be read."""
     try:
-        told = read_json(observation.removeprefix(PREFIX))
+        told = read_json(observation.removeprefix(PREFIX).partition("\n")[0])
     except ValueError:
         return {}
     return told if isinstance(told, dict) else {}

@@ -42,7 +42,7 @@ GRID = (
 )
 # Parts of a run that follow from its episodes alone.
 _TABLES = ("episodes.parquet", "calls.parquet", "scores/tolerant@1.parquet", "scores/strict@1.parquet")
-_REPORTS = ("contrasts.csv", "contrasts.parquet", "cells.csv", "diagnostics.csv")
+_REPORTS = ("results.csv", "results.parquet")
 _LONGEST = 900.0
 # Seconds that one start of a sweep may take.
 

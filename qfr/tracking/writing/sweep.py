@@ -148,9 +148,13 @@ def read_plan(store: Store, sweep_id: str) -> tuple[PlannedCell, ...]:
 
 
 def log_report(
-    store: Store, sweep_run_id: str, files: Mapping[str, Path], metrics: Mapping[str, float]
+    store: Store,
+    sweep_run_id: str,
+    files: Mapping[str, Path],
+    metrics: Mapping[str, float],
+    tables: Mapping[str, bytes],
 ) -> None:
-    """Put a report on the sweep's run: contrasts as metrics, the files under `report/`.
+    """Put a report on the sweep's run: headline metrics, the table of results, the files under `report/`.
 
     Parameters
     ----------
@@ -158,6 +162,8 @@ def log_report(
         Name below `report/` → file.
     metrics : mapping
         Undefined values (NaN, infinite) are left out; characters that MLflow refuses become `_`.
+    tables : mapping
+        Path of an artifact → its bytes; JSON ones, as `mlflow.log_table` writes them, are shown as tables.
     """
     now = int(time.time() * 1000)
     points = [
@@ -167,4 +173,7 @@ def log_report(
     ]
     with guard(store.shown, store.tracking_uri):
         log_files(store, sweep_run_id, {f"report/{name}": path.read_bytes() for name, path in files.items()})
+        log_files(store, sweep_run_id, tables)
         log_batches(store, sweep_run_id, metrics=points)
+        shown = [{"path": path, "type": "table"} for path in tables if path.endswith(".json")]
+        store.client.set_tag(sweep_run_id, "mlflow.loggedArtifacts", json.dumps(shown))

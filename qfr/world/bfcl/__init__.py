@@ -1,7 +1,7 @@
 """The world `bfcl_multi_turn`: tasks, tools and checks of BFCL v4, read from the installed package bfcl-eval.
 
-Read `package.py` (what is read, and how its classes are made deterministic), `graph.py` (their objects as
-JSON), then `tasks.py` (gold paths and fault sites) and `world.py`. Nothing of the benchmark is copied here.
+Read `package.py` (what is read, and how its classes are made deterministic), `live.py` (a task's objects),
+then `tasks.py` (gold paths and fault sites) and `world.py`. Nothing of the benchmark is copied here.
 """
 
 from qfr.world.bfcl.package import FAMILIES as FAMILIES

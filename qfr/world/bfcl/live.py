@@ -6,18 +6,16 @@ import copy
 import decimal
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 from qfr.canonical import Json, digest
-from qfr.world.bfcl.graph import decode, encode
-from qfr.world.bfcl.package import Clock, Entry, classes, stateless
+from qfr.world.bfcl.package import Entry, classes, stateless
+from qfr.world.graph import decode, encode
+from qfr.world.plain import Caught, Clock, json_of, native
 
-_LARGEST = 10**18
-# Larger whole numbers are handed on as floating-point numbers.
 _MOST = {"precision": 1000, "decimal_places": 1000, "exponent": 1000}
 # Arguments whose size would keep a machine busy for hours.
 _ROOM = 2_000_000
@@ -33,21 +31,6 @@ class Result:
     record: Mapping[str, Json] | None
     # None when it is an error.
     error: str = ""
-
-
-class _Caught:
-    """Keeps what a method raises: the benchmark answers it with an error."""
-
-    error: Exception | None = None
-
-    def __enter__(self) -> _Caught:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        self.error = error if isinstance(error, Exception) else None
-        return self.error is not None
 
 
 @dataclass(frozen=True)
@@ -92,7 +75,7 @@ class Live:
             value = arguments.get(name)
             if isinstance(value, Decimal) and abs(value) > most:
                 return Result("", None, f"{name} must be between -{most} and {most}.")
-        with _Caught() as caught:
+        with Caught() as caught:
             given = self._made(tool, {name: native(value) for name, value in arguments.items()})
             text = _text(given)
             record = _record(given)
@@ -128,7 +111,7 @@ def _text(given: Any) -> str:
         return given
     if type(given) is not dict:
         return str(given)
-    with _Caught() as caught:
+    with Caught() as caught:
         text = json.dumps(given)
     return str(given) if caught.error is not None else text
 
@@ -136,43 +119,3 @@ def _text(given: Any) -> str:
 def _record(given: Any) -> Mapping[str, Json]:
     shown = json_of(given)
     return shown if isinstance(shown, dict) else {"result": shown}
-
-
-def json_of(value: Any) -> Json:
-    """A Python value as JSON; what JSON has no word for becomes its text."""
-    if value is None or isinstance(value, bool | str):
-        return cast("Json", value)
-    if isinstance(value, int):
-        return Decimal(value)
-    if isinstance(value, float | Decimal):
-        number = Decimal(repr(value)) if isinstance(value, float) else value
-        return number if number.is_finite() else str(value)
-    if isinstance(value, list | tuple):
-        return [json_of(item) for item in value]
-    if isinstance(value, dict):
-        return {str(name): json_of(item) for name, item in value.items()}
-    return str(value)
-
-
-def native(value: Json) -> Any:
-    """A JSON value as Python reads it."""
-    if isinstance(value, Decimal):
-        whole = value.as_tuple().exponent == 0 and abs(value) < _LARGEST
-        return int(value) if whole else float(value)
-    if isinstance(value, list):
-        return [native(item) for item in value]
-    if isinstance(value, dict):
-        return {name: native(item) for name, item in value.items()}
-    return value
-
-
-def leaves(value: Json) -> Iterator[str | Decimal]:
-    """All texts and numbers in a JSON value."""
-    if isinstance(value, list):
-        for item in value:
-            yield from leaves(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from leaves(item)
-    elif isinstance(value, str | Decimal):
-        yield value

@@ -12,16 +12,16 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 
 from qfr.errors import ConfigError
 from qfr.records import Kind, Parameter, Role, Tool
+from qfr.world.plain import stand_still
 
 NAME = "bfcl_multi_turn"
 PACKAGE, VERSION = "bfcl-eval", "2026.3.23"
@@ -36,22 +36,6 @@ _KINDS = {
     "float": Kind.number,
     "boolean": Kind.boolean,
 }
-
-
-class Clock(datetime):
-    """A clock that stands still, in UTC."""
-
-    @classmethod
-    def now(cls, tz: Any = None) -> Self:
-        return cls(2024, 9, 1, 10, 30, tzinfo=tz)
-
-    @classmethod
-    def today(cls) -> Self:
-        return cls.now()
-
-    @classmethod
-    def fromtimestamp(cls, timestamp: float, tz: Any = None) -> Self:
-        return super().fromtimestamp(timestamp, UTC).replace(tzinfo=tz)
 
 
 @dataclass(frozen=True)
@@ -189,14 +173,7 @@ def _own(place: str) -> ModuleType:
     loaded = module_from_spec(spec)
     sys.modules[spec.name] = loaded
     spec.loader.exec_module(loaded)
-    given = getattr(loaded, "datetime", None)
-    if isinstance(given, ModuleType):
-        # `import datetime`, of which only `datetime.datetime.now` is used.
-        clock = ModuleType("datetime")
-        clock.__dict__.update(vars(given), datetime=Clock)
-        vars(loaded)["datetime"] = clock
-    elif given is not None:
-        vars(loaded)["datetime"] = Clock
+    stand_still(loaded)
     return loaded
 
 

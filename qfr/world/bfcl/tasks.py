@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -12,8 +11,9 @@ from qfr.errors import MachineryError
 from qfr.records import Role
 from qfr.world.authoring import Record, arguments_of
 from qfr.world.base import GoldCall
-from qfr.world.bfcl.live import Live, leaves
+from qfr.world.bfcl.live import Live
 from qfr.world.bfcl.package import Entry, documents, tool
+from qfr.world.plain import leaves, sources
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def play(entry: Entry) -> Gold:
             if result.record is None:
                 raise MachineryError(f"{entry.id}: the gold call {text} is answered: {result.error}")
             after = live.public()
-            sources = _sources(arguments, records, " ".join(entry.turns[: user + 1]))
-            made.append(GoldCall(name, canonical(arguments), sources, after != before, user))
+            taken = sources(arguments, records, " ".join(entry.turns[: user + 1]))
+            made.append(GoldCall(name, canonical(arguments), taken, after != before, user))
             records.append(result.record)
             results.append(mark(result.text))
             before = after
@@ -79,16 +79,6 @@ def read_call(text: str) -> tuple[str, list[object], dict[str, object]]:
         raise MachineryError(f"{text!r} is no call of a tool")
     named = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
     return call.func.id, [ast.literal_eval(one) for one in call.args], named
-
-
-def _sources(arguments: Mapping[str, Json], records: list[Record], said: str) -> tuple[int, ...]:
-    """Per value of the arguments that the user has not said, the last earlier call that returned it."""
-    found = set()
-    for value in leaves(dict(arguments)):
-        places = [at for at, record in enumerate(records) if value in set(leaves(dict(record)))]
-        if str(value) not in said:
-            found.update(places[-1:])
-    return tuple(sorted(found))
 
 
 def used_later(gold: Gold, place: int) -> set[str | Decimal]:

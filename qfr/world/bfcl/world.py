@@ -33,6 +33,7 @@ from qfr.world.bfcl import package
 from qfr.world.bfcl.live import Live
 from qfr.world.bfcl.package import FAMILIES, NAME, VERSION, Entry
 from qfr.world.bfcl.tasks import Gold, TurnEnd, lines, mark, play, used_later
+from qfr.world.plain import TheVery, another
 
 _FULL = "There is no room for more."
 
@@ -62,19 +63,6 @@ def of_suite(suite: Suite) -> BfclWorld:
             number = int(known[at].id.rpartition("_")[2])
             taken[f"{family}-{number:03d}"] = known[at]
     return BfclWorld(suite, taken)
-
-
-class _Given:
-    """A state as a key: the very same one."""
-
-    def __init__(self, state: Mapping[str, Json]) -> None:
-        self.state = state
-
-    def __hash__(self) -> int:
-        return id(self.state)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Given) and other.state is self.state
 
 
 class BfclWorld(BaseWorld):
@@ -154,9 +142,9 @@ class BfclWorld(BaseWorld):
         self, task: Task, state: State, tool: str, arguments: Mapping[str, Json]
     ) -> tuple[State, Outcome]:
         assert state is not None
-        return self._answered(task.id, _Given(state), tool, canonical(arguments))
+        return self._answered(task.id, TheVery(state), tool, canonical(arguments))
 
-    def _answer(self, task_id: str, given: _Given, tool: str, arguments: str) -> tuple[State, Outcome]:
+    def _answer(self, task_id: str, given: TheVery, tool: str, arguments: str) -> tuple[State, Outcome]:
         state = given.state
         live = Live.thaw(state["_objects"])
         result = live.call(tool, arguments_of(arguments))
@@ -214,7 +202,7 @@ class BfclWorld(BaseWorld):
         """The true record with other values where later gold calls take theirs from it."""
         gold = self._gold(task.id)
         used = used_later(gold, site.call)
-        return {name: _another(value, used) for name, value in gold.records[site.call].items()}
+        return {name: another(value, used) for name, value in gold.records[site.call].items()}
 
     def content(self, task: Task) -> str:
         entry = self._entries[task.id]
@@ -248,16 +236,3 @@ class BfclWorld(BaseWorld):
         state, second = self.call(task, after, name, {})
         again = self.call(task, state, name, {})[1]
         return isinstance(first, Found) and isinstance(second, Found) and first != second == again
-
-
-def _another(value: Json, used: set[str | Decimal]) -> Json:
-    """A value in which those that are used are replaced."""
-    if isinstance(value, list):
-        return [_another(item, used) for item in value]
-    if isinstance(value, dict):
-        return {name: _another(item, used) for name, item in value.items()}
-    if isinstance(value, str) and value in used:
-        digits = str.maketrans("0123456789", "1234567890")
-        changed = value.translate(digits)
-        return changed if changed != value else f"other_{value}"
-    return value + 1 if isinstance(value, Decimal) and value in used else value

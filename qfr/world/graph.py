@@ -1,4 +1,4 @@
-"""Objects of the benchmark's classes as JSON and back: a state is a value, so it holds no live object.
+"""Objects of other people's classes as JSON and back: a state is a value, so it holds no live object.
 
 Containers and objects are numbered in the order in which they are met, so shared ones stay shared and a
 directory may know its parent. Dicts keep their order, which tools show.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from enum import Enum
+from typing import Any, cast
 
 from qfr.canonical import Json
 from qfr.errors import MachineryError
@@ -43,6 +44,8 @@ class _Encoder:
         # Numbers stand for objects as long as these live.
 
     def encode(self, value: object) -> Json:
+        if isinstance(value, Enum):
+            return {"e": [type(value).__name__, value.name]}
         if value is None or isinstance(value, bool | str):
             return value
         if isinstance(value, int):
@@ -53,6 +56,8 @@ class _Encoder:
             return {"n": str(value)}
         if isinstance(value, datetime):
             return {"t": value.isoformat()}
+        if isinstance(value, date):
+            return {"y": value.isoformat()}
         if id(value) in self._met:
             return {"r": Decimal(self._met[id(value)])}
         self._met[id(value)] = len(self._met)
@@ -71,6 +76,10 @@ class _Encoder:
         if isinstance(value, random.Random):
             version, numbers, gauss = value.getstate()
             return {"x": [Decimal(version), "".join(f"{one:08x}" for one in numbers), repr(gauss)]}
+        if hasattr(value, "__pydantic_fields_set__"):
+            parts: dict[str, Any] = cast("Any", value).__getstate__()
+            listed: list[Json] = [[name, self.encode(parts[name])] for name in sorted(parts)]
+            return {"o": type(value).__name__, "p": listed}
         if not hasattr(value, "__dict__"):
             raise MachineryError(f"a state of the benchmark holds {type(value).__name__}, which is no JSON")
         return {
@@ -99,6 +108,10 @@ class _Decoder:
             return Decimal(text["n"])
         if "t" in text:
             return self._clock.fromisoformat(text["t"])
+        if "y" in text:
+            return date.fromisoformat(text["y"])
+        if "e" in text:
+            return getattr(self._classes[text["e"][0]], text["e"][1])
         return self._made[int(text["r"])] if "r" in text else self._container(text)
 
     def _container(self, text: dict[str, Any]) -> Any:
@@ -123,6 +136,9 @@ class _Decoder:
             return self._made[place]
         kind = self._classes[text["o"]]
         thing = self._keep(object.__new__(kind))
+        if "p" in text:
+            thing.__setstate__({name: self.decode(item) for name, item in text["p"]})
+            return thing
         for name, item in text["a"]:
             setattr(thing, name, self.decode(item))
         return thing

@@ -1,0 +1,67 @@
+"""The page's tables on how far one order of presets holds, and what moves rates most."""
+
+from __future__ import annotations
+
+from qfr.analysis.agreement import SPREADS, Agreement, agreements, spreads
+from qfr.report.build import Report
+from qfr.report.views import Entry, Table
+
+
+def agreement_tables(report: Report) -> tuple[Table, ...]:
+    """Agreement of orders, and spread by axis; tables without rows are left out."""
+    tables = report.joined.tables
+    found = (_agreements(agreements(tables, report.options.seed)), _spreads(report))
+    return tuple(one for one in found if one.rows)
+
+
+def _agreements(found: tuple[Agreement, ...]) -> Table:
+    changed = sum(not set(one.tops[0].split("=")) & set(one.tops[1].split("=")) for one in found)
+    return Table(
+        "The order of the presets by their rate in two places that differ in one thing alone: Kendall tau-b "
+        "with a 95 % task-bootstrap interval, and Spearman's rho. Not defined where all presets tie. The top "
+        f"preset changes in {changed} of {len(found)} comparisons.",
+        ("Across", "First", "Second", "Kendall tau", "Spearman", "Top preset"),
+        tuple(
+            (
+                Entry(one.across, one.key.context),
+                Entry(one.first),
+                Entry(one.second),
+                _tau(one),
+                Entry("–" if one.rho is None else f"{one.rho:.2f}"),
+                Entry(one.tops[0] if one.tops[0] == one.tops[1] else f"{one.tops[0]} / {one.tops[1]}"),
+            )
+            for one in found
+        ),
+        headers=3,
+        title="Does one order of the presets hold?",
+    )
+
+
+def _tau(one: Agreement) -> Entry:
+    if one.tau is None:
+        return Entry("–", "all presets tie in one place", True)
+    ends = "" if one.tau_low is None or one.tau_high is None else f"[{one.tau_low:.2f}, {one.tau_high:.2f}]"
+    return Entry(f"{one.tau:.2f}", f"{ends} {len(one.presets)} presets".strip(), one.tau_low is None)
+
+
+def _spreads(report: Report) -> Table:
+    found = spreads(report.joined.tables)
+    places: dict[tuple[str, str], dict[str, Entry]] = {(one.axis, one.target): {} for one in found}
+    for one in found:
+        small = f"largest {100 * one.largest:.1f}, {one.places} places"
+        places[one.axis, one.target][one.policy] = Entry(f"{100 * one.mean:.1f}", small)
+    return Table(
+        "Largest rate minus smallest along one axis, all else equal, in points: mean over places where it "
+        "can be seen. Where a spread over prompts shrinks under the other policy, the scorer made that part.",
+        ("Along", "Target", "tolerant", "strict"),
+        tuple(
+            (
+                Entry(SPREADS[axis]),
+                Entry(target),
+                *(by_policy.get(name, Entry("–")) for name in ("tolerant", "strict")),
+            )
+            for (axis, target), by_policy in places.items()
+        ),
+        headers=2,
+        title="What moves rates: presets, prompts, rewrites, executors",
+    )
