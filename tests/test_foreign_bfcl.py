@@ -78,7 +78,7 @@ def test_a_result_file_with_its_scores(tmp_path: Path, capsys: pytest.CaptureFix
     lost = {**FAILED, "id": "multi_turn_base_2"}
     path = write(tmp_path, [GOOD, BAD, LOST], [head(3, 1), FAILED, lost])
     found = read_bfcl(path, None, "BF16")
-    (cell,) = cells_of(found.lines)
+    (cell,) = cells_of(found)
     assert (cell.facts.model, cell.facts.quant, cell.facts.suite) == (
         "m-7b-FC",
         "BF16",
@@ -87,9 +87,12 @@ def test_a_result_file_with_its_scores(tmp_path: Path, capsys: pytest.CaptureFix
     assert [score(one, Policy.strict).success for one in cell.episodes] == [True, False]
     calls = [(t.call.tool, t.observation.channel) for e in cell.episodes for t in e.turns if t.call]
     assert calls == [("cd", None), ("ls", None), ("cd", "entity"), ("fly", "tool_name"), ("mv", "arguments")]
-    assert found.left_out == ("multi_turn_base_2",)
+    assert [one.task for one in found.left_out] == ["multi_turn_base_2"]
     assert main(["import", str(path), "--quant", "BF16", "--root", str(tmp_path / "mlruns")]) == 0
-    assert "left out: multi_turn_base_2: the server failed" in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "2 of 3 simulations scored" in shown
+    assert "between 33.3 % and 66.7 % with the excluded ones" in shown
+    assert "1 the server failed" in shown
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,21 @@ def test_a_sample_of_inspect_carries_a_studys_fault() -> None:
             "result": "Tool look not found",
         }
     ]  # fmt: skip
+
+
+def test_trials_without_faults_nest_in_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        {"model": "m", "preset": "BF16", "task": task, "trial": trial, "success": trial < wins}
+        for task, wins in (("a", 2), ("b", 1))
+        for trial in range(2)
+    ]
+    path = tmp_path / "epochs.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert main(["import", str(path), "--no-log"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "4 of 4 simulations scored" in shown
+    assert "2 50.0 % 2" in shown
+    assert "success under an error budget: not observable: the file lists no calls" in shown
 
 
 def test_without_its_package_a_log_of_inspect_is_one_error(

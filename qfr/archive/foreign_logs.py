@@ -33,7 +33,7 @@ EXPERIMENT = "qfr-foreign"
 #: Exponents of pass^k that are logged and printed at most.
 MOST_K = 8
 
-_ENGINES = {SourceKind.tau2: "tau2", SourceKind.tau1: "tau-bench"}
+_ENGINES = {SourceKind.tau2: "tau2", SourceKind.tau1: "tau-bench", SourceKind.neutral: "other"}
 _LONGEST_NAME = 200
 # MLflow's params hold more; a name is read by a person.
 

@@ -233,7 +233,7 @@ def _cell(lines: list[Line], suite_sha256: str, most_errors: int, clean: Neutral
             "unseen": sorted({each for line in lines for each in line.unseen})}}),
         code_sha256=code_sha256(),
     )  # fmt: skip
-    episodes = tuple(_episode(line, cell_id) for line in lines)
+    episodes = tuple(episode_of(line, cell_id) for line in lines)
     return NeutralCell(facts, episodes, episodes if clean is None else clean.episodes)
 
 
@@ -256,7 +256,8 @@ def _plain(line: Line) -> Mapping[str, object]:
     return values | {"calls": calls, "happened": happened, "ending": str(line.ending)}
 
 
-def _episode(line: Line, cell_id: str) -> Episode:
+def episode_of(line: Line, cell_id: str) -> Episode:
+    """The record whose scores say what the line says. Raises `LogError` where none can."""
     turns = tuple(_turn(at, call) for at, call in enumerate(line.calls or ()))
     happened = line.happened
     given = Episode(

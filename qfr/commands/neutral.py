@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qfr.archive.neutral import NeutralCell, cells_of, lines_of, log_cells
+from qfr.archive.foreign_logs import MOST_K, Log, check_store, log_import
+from qfr.archive.neutral import NeutralCell, Stored, cells_of, lines_of, log_cells
+from qfr.archive.neutral_runs import split
 from qfr.canonical import sha256_hex
 from qfr.errors import ConfigError, LogError, TrackingError
 from qfr.faults import FAULTS
@@ -15,7 +17,7 @@ from qfr.foreign.inspect import Told, convert
 from qfr.foreign.jsonl import Lines, is_jsonl, lines_from, read_lines
 from qfr.grid.show import console
 from qfr.records import Ending, FaultKind
-from qfr.report.imported import plain
+from qfr.report.imported import plain, print_log
 from qfr.scope import scope_of, varying
 from qfr.tracking.reading.cells import LoggedCell, read_episodes
 from qfr.tracking.reading.reader import read_cells
@@ -51,30 +53,33 @@ class Named:
     scorer: str | None
 
 
-def _lines(given: Named) -> tuple[Lines, tuple[str, ...]]:
-    """A file as lines, and what of it is in no rate."""
+def _lines(given: Named) -> Lines:
+    """A file as lines."""
     path = Path(given.path)
     if is_bfcl(path):
-        found = read_bfcl(path, given.model, given.preset)
-        return found.lines, tuple(f"{task}: the server failed" for task in found.left_out)
+        return read_bfcl(path, given.model, given.preset)
     if given.path.endswith(_INSPECT):
         made = convert(path, Told(given.scorer, given.model, given.preset))
         raw = [line.encode("ascii") for line in made.lines]
-        return lines_from(enumerate(raw, 1), path.name, sha256_hex(b"".join(raw))), made.left_out
+        lines = lines_from(enumerate(raw, 1), path.name, sha256_hex(b"".join(raw)))
+        return replace(lines, left_out=made.left_out)
     if given.model is not None or given.preset is not None:
         raise ConfigError(
             "--model and --quant do not apply to the neutral format", where=given.path,
             hint="each line says its model and preset",
         )  # fmt: skip
-    return read_lines(path), ()
+    return read_lines(path)
 
 
 def import_neutral(files: Sequence[Named], *, uri: str | None, root: str, experiment: str, dry: bool) -> int:
     """Read files, then put their cells into a store (`dry`: read only)."""
-    read, gone = [], {}
+    read: list[tuple[str, tuple[NeutralCell, ...]]] = []
+    logs: list[Log] = []
     for file in files:
-        lines, gone[file.path] = _lines(file)
-        read.append((file.path, cells_of(lines)))
+        lines, found_logs = split(_lines(file))
+        logs += found_logs
+        if lines is not None:
+            read.append((file.path, cells_of(lines)))
     cells: dict[str, NeutralCell] = {}
     for path, found in read:
         for cell in found:
@@ -86,11 +91,14 @@ def import_neutral(files: Sequence[Named], *, uri: str | None, root: str, experi
         out.print(plain(f"{path}: {len(found)} cells, {total} episodes", "bold"), soft_wrap=True)
         for cell in found:
             out.print(plain(f"  {_told(cell)}"), soft_wrap=True)
-        for text in gone[path]:
-            out.print(plain(f"  left out: {text}"), soft_wrap=True)
+    for log in logs:
+        print_log(log.run, f"{log.facts.model} {log.facts.quant}", MOST_K, out)
     if not dry:
         store = open_store(uri, Path(root), experiment)
+        check_store(store, logs)
         done = log_cells(store, cells.values())
+        new = [log_import(store, log).new for log in logs]
+        done = Stored(done.made + sum(new), done.present + len(new) - sum(new))
         there = f"; {done.present} were there already" if done.present else ""
         said = f"{done.made} runs put into experiment {store.experiment} in {store.shown}{there}"
         out.print(plain(said), soft_wrap=True)

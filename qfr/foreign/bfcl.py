@@ -16,12 +16,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qfr.errors import LogError
 from qfr.foreign.failures import channel, classify
-from qfr.foreign.jsonl import UNSEEN, Lines, lines_from, write_line
+from qfr.foreign.jsonl import UNSEEN, LeftOut, Lines, lines_from, write_line
 from qfr.foreign.node import Node, parse, shown_name
 from qfr.records import Channel
 
@@ -29,15 +29,6 @@ RESULT, SCORE = "_result.json", "_score.json"
 _INFERENCE = "Error during inference"
 _FAILED = re.compile(r"Error during execution:\s*")
 _NO_TOOL = re.compile(r"name '\w+' is not defined|object has no attribute '\w+'$|No such function")
-
-
-@dataclass(frozen=True)
-class BfclFile:
-    """A result file with its scores, as lines of the neutral format."""
-
-    lines: Lines
-    left_out: tuple[str, ...]
-    # Entries that the server failed on.
 
 
 def is_bfcl(path: str | Path) -> bool:
@@ -56,7 +47,7 @@ def score_path(result: Path) -> Path:
     return beside
 
 
-def read_bfcl(path: Path, model: str | None, preset: str | None) -> BfclFile:
+def read_bfcl(path: Path, model: str | None, preset: str | None) -> Lines:
     """Read a result file and its score file.
 
     Raises
@@ -68,14 +59,15 @@ def read_bfcl(path: Path, model: str | None, preset: str | None) -> BfclFile:
     category = re.sub(r"^BFCL_v\d+_", "", path.name.removesuffix(RESULT))
     parts = path.absolute().parent.parts
     named = parts[parts.index("result") + 1] if "result" in parts[:-1] else path.absolute().parent.name
-    written, left_out = [], []
+    written: list[tuple[int, bytes]] = []
+    left_out: list[LeftOut] = []
     for at, node in entries:
         task = node.need("id").name()
         result = node.need("result")
         if isinstance(result.value, str):
             if not result.value.startswith(_INFERENCE):
                 raise result.wrong("no result of a multi-turn task", "is this a single-turn category?")
-            left_out.append(task)
+            left_out.append(LeftOut(task, 0, "the server failed"))
             continue
         line = {
             "model": model or named,
@@ -92,7 +84,7 @@ def read_bfcl(path: Path, model: str | None, preset: str | None) -> BfclFile:
         written.append((at, write_line(line).encode("ascii")))
     if not written:
         raise LogError("holds no result that was scored", where=path.name)
-    return BfclFile(lines_from(written, shown_name(path.name), digest), tuple(left_out))
+    return replace(lines_from(written, shown_name(path.name), digest), left_out=tuple(left_out))
 
 
 def _scored(path: Path) -> tuple[list[tuple[int, Node]], set[str]]:

@@ -13,6 +13,8 @@ class SourceKind(StrEnum):
 
     tau2 = "tau2-bench"
     tau1 = "tau-bench"
+    neutral = "other"
+    # Lines of the neutral format, from whatever program.
 
 
 class Release(StrEnum):
@@ -227,6 +229,8 @@ class ForeignRun:
         """Why calls and errors cannot be seen in this log; empty where they can."""
         if self.left_in_text and not any(found.asked(Requestor.agent) for found in self.episodes):
             return f"not observable: {self.left_in_text} messages hold a call as text, and none was run"
+        if self.info.kind is SourceKind.neutral and not any(found.calls for found in self.episodes):
+            return "not observable: the file lists no calls"
         return ""
 
     def excluded_by_reason(self) -> tuple[ReasonCount, ...]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from qfr.errors import LogError, did_you_mean
 from qfr.foreign.failures import channel, classify
-from qfr.foreign.jsonl import write_line
+from qfr.foreign.jsonl import LeftOut, write_line
 from qfr.records import Channel
 
 _NO_TOOL = re.compile(r"Tool \S+ not found")
@@ -46,7 +46,7 @@ class Converted:
     """A log as lines."""
 
     lines: tuple[str, ...]
-    left_out: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
     # Samples that are in no rate, and why.
 
 
@@ -73,12 +73,12 @@ def convert(path: str | Path, told: Told | None = None) -> Converted:
         raise LogError(f"no log of Inspect AI: {first}", where=str(path)) from None
     given = told or Told()
     lines: list[str] = []
-    left_out: list[str] = []
+    left_out: list[LeftOut] = []
     for sample in log.samples or ():
         value = _value(sample, given.scorer, str(path))
         if sample.error is not None or value is None:
             why = "no score" if sample.error is None else "ended in an error"
-            left_out.append(f"{sample.id}, epoch {sample.epoch}: {why}")
+            left_out.append(LeftOut(str(sample.id), sample.epoch - 1, why))
             continue
         lines.append(write_line(_line(log, sample, given, value)))
     if not lines:
@@ -175,8 +175,8 @@ def main(words: list[str] | None = None) -> int:
         for path in given.log:
             found = convert(path, Told(given.scorer, given.model, given.preset))
             sys.stdout.writelines(found.lines)
-            for text in found.left_out:
-                print(f"left out: {text}", file=sys.stderr)
+            for one in found.left_out:
+                print(f"left out: {one.task}, trial {one.trial}: {one.reason}", file=sys.stderr)
     except LogError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

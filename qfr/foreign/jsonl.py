@@ -110,12 +110,23 @@ class Line:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """A simulation that is in no rate."""
+
+    task: str
+    trial: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Lines:
     """A file of them."""
 
     source: str
     sha256: str
     lines: tuple[Line, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    # What the program of the file did not score.
 
 
 def is_jsonl(path: str | Path) -> bool:
