@@ -117,9 +117,9 @@ def v1(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> Pat
 
 
 def test_all_curves_of_a_setting_have_one_range_and_the_gap_is_over_shared_tasks(v1: Path) -> None:
-    rule = "allow K, the agent's failed calls"
+    target = "allow K, the agent's failed calls"
     high, low = (
-        [r["item"] for r in rows(v1, level=level, kind="budget", target=rule)] for level in ("BF16", "INT8")
+        [r["item"] for r in rows(v1, level=level, kind="budget", target=target)] for level in ("BF16", "INT8")
     )
     assert high == low == ["K=4", "K=3", "K=2", "K=1", "K=0"]
     gaps = {r["item"]: r["points"] for r in rows(v1, b="INT8", kind="gap")}
@@ -127,12 +127,13 @@ def test_all_curves_of_a_setting_have_one_range_and_the_gap_is_over_shared_tasks
 
 
 def test_what_a_log_cannot_show_has_no_value_in_the_files(v1: Path) -> None:
-    hidden = [*rows(v1, level="INT4", kind="budget"), *rows(v1, level="INT4", kind="channel", item="entity")]
-    hidden += [row for item in ("format", "premature_give_up") for row in rows(v1, kind="channel", item=item)]
-    hidden += rows(v1, kind="length", item="tokens_in")
-    assert len(hidden) > 20
-    assert {row["value"] for row in hidden} == {""}
+    hidden = rows(v1, level="INT4", kind="budget") + rows(v1, level="INT4", kind="channel", item="entity")
+    hidden += rows(v1, kind="channel", item="format") + rows(v1, kind="channel", item="premature_give_up")
+    hidden += rows(v1, kind="length", item="tokens_in") + rows(v1, kind="length", item="tokens_out")
+    assert len(hidden) > 40
+    assert {(row["value"], row["count_a"]) for row in hidden} == {("", "")}
     assert all(row["reason"].startswith("not observable") for row in hidden)
+    assert not rows(v1, kind="count", item="format errors")
 
 
 def test_the_page_says_what_limits_each_number(v1: Path) -> None:
@@ -148,6 +149,5 @@ def test_the_page_says_what_limits_each_number(v1: Path) -> None:
     strange = ("Recovery from tool failures", "Own clean sets", "strict scoring", "Fault episodes")
     for word in strange:
         assert word not in text, word
-    with (v1 / "out" / "results.csv").open(encoding="utf-8", newline="") as file:
-        kept = [row for row in csv.DictReader(file) if row["target"] == "warning" and row["level"] == "INT4"]
+    kept = rows(v1, level="INT4", kind="imported", target="warning")
     assert any("hold a call as text" in row["reason"] for row in kept)

@@ -25,6 +25,7 @@ from qfr.analysis.published import Published
 from qfr.analysis.ranking import Ranking, rank
 from qfr.analysis.results import Contrast, Result
 from qfr.analysis.targets import TaskTable
+from qfr.analysis.trials import FOREIGN
 from qfr.analysis.waste import Waste, wastes
 from qfr.facts import CellFacts
 from qfr.records import Policy
@@ -175,6 +176,7 @@ def build_report(
     """
     chosen, given = options or ReportOptions(), material or Material()
     everything = _with_clean(cells)
+    played = tuple(cell for cell in everything if cell.facts.executor != FOREIGN)
     if chosen.title == ReportOptions.title and only_imported(cell.facts for cell in everything):
         chosen = replace(chosen, title=IMPORTED_TITLE)
     joined = frames.join(everything)
@@ -202,7 +204,13 @@ def build_report(
         interactions=interactions(tables, way, seed),
         ladders=ladders(summaries, processes),
         ablations=tuple(sorted(ablations(tables, way, seed), key=lambda one: one.policy != chosen.policy)),
-        wastes=wastes(everything, replace(way, resamples=2_000), seed, told, stuck_after=chosen.stuck_after),
+        wastes=wastes(
+            played,
+            replace(way, resamples=2_000),
+            seed,
+            told,
+            stuck_after=chosen.stuck_after,
+        ),
         grouped=grouped(tables, chosen.groups, way, seed),
         maps=outcome_maps(everything, tables, chosen.policy),
         diagnosed=None

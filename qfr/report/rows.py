@@ -17,6 +17,7 @@ from qfr.analysis.process import Process
 from qfr.analysis.results import Kind, Result, tidy
 from qfr.analysis.rows import POINT, RATE, Columns, row
 from qfr.analysis.targets import CellKey
+from qfr.analysis.trials import FOREIGN
 from qfr.registration.status import Standing
 from qfr.report.diagnosed import Agent, Compared, Repeated
 from qfr.report.imported_page import figures_of
@@ -97,7 +98,11 @@ def _agent(one: Agent, policy: str) -> Iterator[Result]:
             of_rule: Columns = {"item": f"K={p.budget}", "target": ruled.rule}
             yield row(one.key, Kind.budget, p.success, **shared, **of_rule)
     for r in one.rates:
+        calls: tuple[int | None, int]
+        episodes: tuple[int | None, int]
         calls, episodes = (r.count, r.calls), (r.episodes_with, r.episodes)
+        if (r.per_call.reason or "").startswith("not observable"):
+            calls, episodes = (None, r.calls), (None, r.episodes)
         for target, found, (count, of) in (
             ("per call", r.per_call, calls),
             ("per episode", r.per_episode, episodes),
@@ -234,6 +239,10 @@ def _counts(one: Process) -> Iterator[Result]:
     counted += [("failed calls", one.errors)]
     counted += [(f"{c.name} errors", c.count) for c in one.channels]
     counted += [("generated tokens", one.tokens_generated)]
+    if one.key.executor == FOREIGN:
+        # A log of another program shows neither; its errors and lengths have rows of their own.
+        shown = ("episodes", *(c.name for c in one.endings))
+        counted = [(item, count) for item, count in counted if item in shown]
     for item, count in counted:
         yield row(one.key, Kind.counted, **shared, item=item, count_a=count)
     for a in one.answers:
