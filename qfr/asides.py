@@ -46,6 +46,8 @@ class ReportConfig:
     # Of equivalence, in points.
     transcripts: int = aside()
     # Episodes whose transcripts go on the page, at most; 0 = none.
+    details: bool = aside()
+    # Print tables, contrasts and warnings at the end of a sweep; else the answer alone.
     family: list[dict[str, str]] = aside()
     # The declared family of contrasts: one selector per entry, field to values; empty = not declared.
     groups: str = aside()

@@ -117,6 +117,21 @@ def test_every_exit_code(store: Store, call: Call) -> None:
     assert "Traceback" not in error
 
 
+def test_a_sequential_gate_asks_for_more_and_says_what_holds(store: Store, call: Call) -> None:
+    for quant in ("Q8_0", "Q4_K_M"):
+        log(store, quant, GOOD)
+    log(store, "Q3_K_M", LOSES_HALF)
+    gate = ("compare", "--baseline", "q8_0", "--sequential", "--candidate")
+    # One look needs 59 tasks without a loss, any number of looks 86: there are 64.
+    assert call("compare", "--baseline", "q8_0", "--candidate", "q4_k_m")[0] == 0
+    code, out, _ = call(*gate, "q4_k_m")
+    assert code == 2
+    assert "however often you ask" in out
+    assert call(*gate, "q4_k_m", "--margin", "8")[0] == 0
+    assert call(*gate, "q3_k_m")[0] == 1
+    assert call(*gate, "q3_k_m", "--target", "own")[0] == 4
+
+
 def test_errors_of_the_user_are_never_taken_for_inconclusive(
     store: Store, call: Call, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

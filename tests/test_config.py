@@ -16,6 +16,7 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 
+from qfr.clauses import Clause, has
 from qfr.config import PRESET_BITS, SERVED_BITS, CellConfig, EngineKind, ExecutorKind, FileConfig, Gate, Mode
 from qfr.errors import ConfigError
 from qfr.faults import FAULTS, Reach
@@ -151,11 +152,19 @@ OTHER: dict[str, Any] = {
     "scorer.policy": Policy.strict,
     "prompt.file": "P1.md",
     "prompt.sha256": None,
+    "prompt.base": "P0",
+    "prompt.clauses": ["retry_required"],
+    **{f"prompt.{clause.value}": not has("P0", clause) for clause in Clause},
+    "prompt.rewrites": ["spacing"],
     "walk": [FaultKind.et],
     "exclude": [{"model": "x"}],
 }
 # Marked as identity because they say which file or prompt it is; what counts is its content.
-BY_CONTENT = {"model.allow_requantize", "prompt.name", "prompt.sha256"}
+# Clauses are switched before a design is made, and a seed alone rewrites nothing.
+BY_CONTENT = {
+    *("model.allow_requantize", "prompt.name", "prompt.sha256"),
+    *("prompt.base", "prompt.clauses", "prompt.rewrite_seed"),
+}
 LEAVES = [
     key
     for key, kind in key_types().items()

@@ -136,7 +136,7 @@ def test_not_even_a_bugs_traceback_shows_it(checkout: Path, server: MlflowServer
     """Hydra prints the overrides of a job that raises, and Python the lines of its traceback."""
     (checkout / "run.py").write_text(
         f"import sys\nsys.path[:0] = {sys.path!r}\n"
-        "from qfr.front import job\n"
+        "from qfr.play import job\n"
         "def broken(cell): raise ZeroDivisionError('a bug')\n"
         "job.run_job = broken\n"
         "from qfr.front.main import main\n"

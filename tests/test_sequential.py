@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qfr.analysis.decisions.sequential import Sequential, waves_of
+from qfr.analysis.decisions.sequential import Paired, Sequential, waves_of
 from qfr.analysis.decisions.verdict import Outcome
-from qfr.stats.betting import SHARES, above, below, confidence_interval, log_capital
+from qfr.stats.betting import SHARES, above, below, confidence_interval, log_capital, lower_limit, upper_limit
+from qfr.stats.lattice import FloatArray
 
 
 def test_the_capital_is_the_mean_over_fixed_bets() -> None:
@@ -76,8 +77,30 @@ def test_both_sides_mirror_each_other(differences: list[float]) -> None:
     assert given_.mean() - 0.01 <= high
 
 
+def paired(differences: FloatArray, baseline: float = 0.9) -> Paired:
+    """Tasks whose faults all fired."""
+    return Paired(differences, differences, np.full(len(differences), baseline))
+
+
+def test_a_baseline_at_the_floor_shows_nothing() -> None:
+    (one,) = Sequential(0.05).looks([paired(np.zeros(200), baseline=0.05)])
+    assert one.not_worse > 20
+    assert one.outcome is Outcome.INCONCLUSIVE
+
+
+def test_faults_that_never_fired_count_as_it_hurts_each_verdict() -> None:
+    sure, open_ = np.zeros(100), np.concatenate([np.zeros(90), np.full(10, 1.0)])
+    (one,) = Sequential(0.05).looks([Paired(sure - open_, sure, np.ones(100))])
+    (known,) = Sequential(0.05).looks([paired(sure)])
+    (lost,) = Sequential(0.05).looks([paired(sure - open_)])
+    assert known.outcome is Outcome.NOT_WORSE
+    assert one.outcome is Outcome.INCONCLUSIVE
+    assert (one.not_worse, one.low) == (lost.not_worse, lost.low)
+    assert (one.worse, one.high) == (known.worse, known.high)
+
+
 def test_identical_presets_are_settled_after_three_waves() -> None:
-    looks = Sequential(0.05).looks([np.zeros(30)] * 4)
+    looks = Sequential(0.05).looks([paired(np.zeros(30))] * 4)
     assert [one.outcome for one in looks] == [
         *[Outcome.INCONCLUSIVE] * 2,
         Outcome.NOT_WORSE,
@@ -89,15 +112,28 @@ def test_identical_presets_are_settled_after_three_waves() -> None:
 
 
 def test_a_total_loss_is_settled_at_the_first_look_and_stays() -> None:
-    looks = Sequential(0.05).looks([-np.ones(10), np.ones(60)])
+    looks = Sequential(0.05).looks([paired(-np.ones(10)), paired(np.ones(60))])
     assert looks[0].outcome is Outcome.WORSE
     assert looks[1].outcome is Outcome.WORSE
     assert looks[0].high < 0
 
 
+@given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=1, max_size=80))
+@settings(deadline=None, max_examples=50)
+def test_a_limit_is_where_the_capital_crosses_its_bar(differences: list[float]) -> None:
+    values = np.array(differences)
+    limit = lower_limit(values, 0.05)
+    if limit > -1:
+        assert above(values, limit)[-1] >= math.log(20)
+        assert above(values, min(limit + 1e-6, 0.999))[-1] < math.log(20)
+    assert upper_limit(values, 0.05) == -lower_limit(-values, 0.05)
+
+
 def test_the_interval_never_widens() -> None:
     rng = np.random.default_rng(5)
-    looks = Sequential(0.05).looks([rng.choice([-1.0, 0.0, 1.0], 20, p=[0.1, 0.8, 0.1]) for _ in range(8)])
+    looks = Sequential(0.05).looks(
+        [paired(rng.choice([-1.0, 0.0, 1.0], 20, p=[0.1, 0.8, 0.1])) for _ in range(8)]
+    )
     for one, after in itertools.pairwise(looks):
         assert one.low <= after.low <= after.high <= one.high
 

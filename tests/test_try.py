@@ -13,14 +13,15 @@ from tiny_models import TinyModel, write_model
 
 from qfr.analysis.decisions.sequential import Sequential
 from qfr.analysis.decisions.verdict import Outcome
+from qfr.analysis.targets import CellKey, TaskTable
 from qfr.cli import main
 from qfr.errors import MachineryError, UserError
 from qfr.play import job
 from qfr.stats.lattice import FloatArray
 from qfr.tryout import answer as words
-from qfr.tryout.files import Family, families, files_in
+from qfr.tryout.files import Arm, Family, families, files_in
 from qfr.tryout.sequence import Answer, run
-from qfr.tryout.waves import Wave, Waves
+from qfr.tryout.waves import Wave, Waves, full_bounds
 
 AGENT = Path(__file__).parent.parent / "qfr" / "reference" / "models" / "ref_llama-F16.gguf"
 Q8_0 = 7
@@ -72,7 +73,7 @@ class Known(Waves):
         self.asked.append(number)
         if number == self._fails_at:
             raise MachineryError("it broke")
-        self._played[number] = Wave(self._rates(number), 30, 1.0, 10.0, 1)
+        self._played[number] = Wave(self._rates(number), self._rates(number), 30, 1.0, 10.0, 1)
         return self._played[number]
 
 
@@ -132,6 +133,32 @@ def test_no_time_and_a_broken_engine_are_no_answer(four: Family) -> None:
     )  # fmt: skip
     assert broken.named is None
     assert "it broke" in broken.stopped
+
+
+def test_a_reference_at_the_floor_names_nothing_and_stops_early(four: Family) -> None:
+    opened: dict[Path, Waves] = {}
+
+    def waves(arm: Arm) -> Waves:
+        rates = np.where(np.arange(30) < 1, 1.0, 0.0)
+        return opened.setdefault(arm.path, Known(lambda _n: rates))
+
+    found = run(
+        four, waves, 10, Sequential(0.05), None, look=lambda _one: None, time_is_up=lambda: False
+    )  # fmt: skip
+    assert found.named is None
+    assert [len(one.looks) for one in found.tried] == [2]
+    (line,) = words.lines(found, opened, 300)
+    assert "reaches 3.3 % of the full pipeline: nothing could be worse by more than 5 points" in line
+
+
+def test_unfired_faults_of_a_table_are_a_range() -> None:
+    found = TaskTable(
+        key=CellKey("m", "q", "P0", "et", "tolerant", "s", "certified", 0), policy="tolerant",
+        tasks=("a", "b", "c"), families=("", "", ""), certified=np.array([True, True, False]),
+        successes=np.array([1, 2, 0]), delivered=np.array([1, 2, 0]), scheduled=np.array([2, 2, 0]),
+    )  # fmt: skip
+    least, most = full_bounds(found)
+    assert (least.tolist(), most.tolist()) == ([0.5, 1.0, 0.0], [1.0, 1.0, 0.0])
 
 
 def test_the_answer_names_the_file_first_and_how_to_serve_it(four: Family) -> None:

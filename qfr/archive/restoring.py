@@ -26,7 +26,9 @@ from qfr.tracking.writing.transfer import PARENT_TAG, HeldRun, PlainRun, held, h
 from qfr.tracking.writing.writer import LOG_FILE
 
 _FOLDER = re.compile(r"(c-[0-9a-f]{16}(?:@[0-9]+of[0-9]+)?)(?:\.([0-9]{1,6}))?")
-_TAG = re.compile(r"qfr\.\w{1,60}|mlflow\.source\.(name|git\.commit)|" + re.escape(PARENT_TAG))
+_TAG = re.compile(
+    r"qfr\.(?:config\.[a-z_.]{1,60}|\w{1,60})|mlflow\.source\.(name|git\.commit)|" + re.escape(PARENT_TAG)
+)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from qfr.errors import TrackingError
 from qfr.grid.show import console
 from qfr.records import Policy
 from qfr.report.build import Report, ReportOptions, build_report, gaps_of
-from qfr.report.console import print_report
+from qfr.report.console import print_answer, print_report
 from qfr.report.export import ReportFiles, write_report
 from qfr.report.gather import gather
 from qfr.report.images import write_images
@@ -74,6 +74,8 @@ class ReportRequest:
 
     stuck_after: int = 3
     # One call with one answer so often in a row is stuck.
+    details: bool = True
+    # Print tables, contrasts and warnings; else the answer alone.
     own: bool = True
     # As the sweep's own settings say: then it is the sweep's report, and stands on its MLflow run.
 
@@ -102,6 +104,7 @@ class ReportRequest:
             words += ["--family", ";".join(f"{name}={values}" for name, values in given.items())]
         return cls(
             sweep=sweep,
+            details=report.details,
             experiments=(),
             condition="",
             score_version=str(SCORER_VERSION),
@@ -192,8 +195,10 @@ def report_sweep(store: Store, request: ReportRequest, out: Console) -> ReportFi
     files = write_report(report, request.out)
     if request.markdown:
         out.print(files.markdown.read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True)
-    else:
+    elif request.details:
         print_report(report, out)
+    else:
+        print_answer(report, out, f"{request.command}  (or report.details=true)")
     if request.images is not None:
         written = write_images(page_of(report), request.out / "images", request.images)
         notes.print(f"{len(written)} images: {request.out / 'images'}", markup=False, soft_wrap=True)

@@ -37,13 +37,21 @@ from qfr.analysis.decisions.files import (
     to_markdown,
     told_apart,
 )
-from qfr.analysis.decisions.verdict import Decision, Outcome, Rule, decide
+from qfr.analysis.decisions.verdict import Decision, Outcome, decide
 from qfr.analysis.pairing import together
 from qfr.commands.common import add_store
-from qfr.commands.sides import add_axes, add_decision, one_question, read, side
+from qfr.commands.sides import (
+    add_axes,
+    add_decision,
+    add_sequential,
+    looks_note,
+    one_question,
+    read,
+    rule_of,
+    side,
+)
 from qfr.errors import ConfigError, UserError
 from qfr.grid.show import console
-from qfr.report.ranking import ONE_LOOK
 from qfr.scope import labels
 from qfr.tracking.reading.cells import LoggedCell
 from qfr.tracking.reading.reader import Reading
@@ -70,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", required=True, help="preset, run or sweep that is good enough")
     parser.add_argument("--candidate", required=True, help="preset, run or sweep that is to replace it")
     add_decision(parser)
+    add_sequential(parser)
     add_axes(parser)
     parser.add_argument(
         "--allow",
@@ -128,11 +137,10 @@ def _gate(arguments: argparse.Namespace) -> Gate:
         tables[1],
         frozenset(arguments.allow or ()),
     )
-    margin = arguments.margin / 100
     # One comparison that is worse fails the gate, so the prompts of one question share the chance of a wrong
     # "worse"; a wrong "not worse" needs no sharing, because all of them must be shown.
     counts = Counter(together(pair.baseline, pair.candidate) for pair in found.pairs)
-    rule = Rule(arguments.target, margin)
+    rule = rule_of(arguments)
     told_apart_by = labels([pair.candidate.scope for pair in found.pairs])
     decisions = tuple(
         _labelled(
@@ -157,7 +165,9 @@ def _gate(arguments: argparse.Namespace) -> Gate:
         f"{arguments.candidate} against {arguments.baseline}, target {arguments.target}, "
         f"margin {arguments.margin:g} points, {arguments.policy} scoring"
     )
-    return Gate(title, decisions, apart, _notes(reading, (*baseline.cells, *candidate.cells)))
+    return Gate(
+        title, decisions, apart, _notes(reading, (*baseline.cells, *candidate.cells), looks_note(arguments))
+    )
 
 
 def _labelled(decision: Decision, label: str) -> Decision:
@@ -171,13 +181,13 @@ def _labelled(decision: Decision, label: str) -> Decision:
     )
 
 
-def _notes(reading: Reading, cells: Iterable[LoggedCell]) -> tuple[str, ...]:
+def _notes(reading: Reading, cells: Iterable[LoggedCell], looks: str) -> tuple[str, ...]:
     agents = sorted({cell.facts.model for cell in cells if cell.facts.reference_agent})
     notes = [f"{name} is a reference agent: no evidence about any other model" for name in agents]
     notes += [
         f"not deterministic: {one.name} has finished runs with different logs" for one in reading.alarms
     ]
-    return (*notes, ONE_LOOK)
+    return (*notes, looks)
 
 
 def _table(gate: Gate) -> Table:

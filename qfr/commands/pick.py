@@ -25,18 +25,24 @@ from rich.table import Table
 from qfr.analysis.decisions.cells import of_preset, tables_of
 from qfr.analysis.decisions.files import interval, percent, points
 from qfr.analysis.decisions.pick import GB, Pick, Preset, Standing, Step, pick
-from qfr.analysis.decisions.verdict import Rule
 from qfr.analysis.decisions.words import answer, size
 from qfr.analysis.levels import bits
 from qfr.analysis.targets import Target
 from qfr.analysis.waste import cost_line, wastes
 from qfr.commands.common import add_store
-from qfr.commands.sides import add_axes, add_decision, read, require_levels
+from qfr.commands.sides import (
+    add_axes,
+    add_decision,
+    add_sequential,
+    looks_note,
+    read,
+    require_levels,
+    rule_of,
+)
 from qfr.errors import ConfigError, LogError, TrackingError, did_you_mean
 from qfr.faults import USUAL, FaultKind
 from qfr.grid.show import console
 from qfr.records import Policy
-from qfr.report.ranking import ONE_LOOK
 from qfr.scope import differ, scope_of, varying
 from qfr.stats.intervals import Options
 from qfr.tracking.reading.artifacts import read_artifact
@@ -56,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--presets", help="only these, as a list: q6_k,q4_k_m (decide before you look)")
     add_decision(parser)
+    add_sequential(parser)
     add_axes(parser)
     parser.set_defaults(prompt="P0")
     add_store(parser)
@@ -76,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     cells = settled(reading.cells, arguments)
     presets = _wanted(_presets(store, cells, arguments), arguments)
     reference = _reference(presets, arguments.reference)
-    rule = Rule(arguments.target, arguments.margin / 100)
+    rule = rule_of(arguments)
     prompts = _prompts(reading.cells, cells[0])
     others = [replace(one, comparisons=prompts) for one in presets if one is not reference]
     found = pick(reference, others, rule, arguments.max_gb * GB)
@@ -242,7 +249,7 @@ def show(found: Pick, cell: LoggedCell, arguments: argparse.Namespace, out: Cons
     for step in found.steps:
         for remark in step.decision.remarks if step.decision else ():
             out.print(f"{step.preset.name}: {remark}", markup=False, soft_wrap=True)
-    for text in (*answer(found, arguments.max_gb), ONE_LOOK):
+    for text in (*answer(found, arguments.max_gb), looks_note(arguments)):
         out.print(text, markup=False, soft_wrap=True)
 
 

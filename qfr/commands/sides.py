@@ -8,19 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qfr.analysis.decisions.cells import of_preset, of_run
-from qfr.analysis.decisions.verdict import TARGETS
+from qfr.analysis.decisions.verdict import TARGETS, Rule
 from qfr.analysis.targets import Target, TaskTable
 from qfr.commands.common import existing_store, experiments
 from qfr.config import PRESET_BITS
 from qfr.errors import ConfigError, did_you_mean
 from qfr.facts import CellFacts
 from qfr.records import Policy
+from qfr.report.ranking import ONE_LOOK
 from qfr.scope import NAMES, group, varying
 from qfr.scoring import SCORER_VERSION
 from qfr.tracking.reading.cells import LoggedCell
 from qfr.tracking.reading.reader import Reading, read_cells
 from qfr.tracking.store import Store
 
+ANY_LOOK = (
+    "The 5 % hold for a prompt, target and policy chosen beforehand, however often you ask while tasks are "
+    "added in one mix of families."
+)
 _AXES = ("model", "prompt", "fault", "suite")
 #: What a row of a comparison says by itself: cells may differ in it without being another question.
 _NAMED = ("quant", "model", "prompt", "fault", "executor")
@@ -52,6 +57,36 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy-version", default=str(SCORER_VERSION), help="which logged scores (see qfr rescore)"
     )
+
+
+def add_sequential(parser: argparse.ArgumentParser) -> None:
+    """Whether one may ask again."""
+    parser.add_argument(
+        "--sequential",
+        action="store_true",
+        help="decide by a test that holds however often you ask while tasks are added (it needs more)",
+    )
+
+
+def rule_of(arguments: argparse.Namespace) -> Rule:
+    """What is decided, as the options say.
+
+    Raises
+    ------
+    ConfigError
+        The sequential test needs the same tasks on both sides.
+    """
+    if arguments.sequential and arguments.target is Target.own:
+        raise ConfigError(
+            "--sequential needs tasks that both sides share, and --target own compares two sets of tasks",
+            hint="--target full, matched or clean",
+        )
+    return Rule(arguments.target, arguments.margin / 100, sequential=arguments.sequential)
+
+
+def looks_note(arguments: argparse.Namespace) -> str:
+    """For how many looks the verdicts hold."""
+    return ANY_LOOK if arguments.sequential else ONE_LOOK
 
 
 def add_axes(parser: argparse.ArgumentParser) -> None:

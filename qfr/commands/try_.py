@@ -37,7 +37,7 @@ from qfr.grid.show import console
 from qfr.tryout import answer as words
 from qfr.tryout.drawing import svg
 from qfr.tryout.files import Arm, Family, families, files_in, is_first_part
-from qfr.tryout.sequence import Answer, Tried
+from qfr.tryout.sequence import Answer, Tried, at_floor
 from qfr.tryout.sequence import run as run_sequence
 from qfr.tryout.waves import Waves
 
@@ -95,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     for place in _keep(answers, rule, arguments):
         out.print(f"Every look: {place}", markup=False, soft_wrap=True)
     settled = [
-        one.named is not None and not _nothing(one, plan) for plan, one in zip(plans, answers, strict=True)
+        one.named is not None and not at_floor(plan.open(one.reference), rule)
+        for plan, one in zip(plans, answers, strict=True)
     ]
     return 0 if all(settled) else 1
 
@@ -191,12 +192,6 @@ def _play(plan: _Plan, rule: Sequential, arguments: argparse.Namespace, started:
     return run_sequence(
         plan.family, plan.open, plan.count, rule, arguments.max_gb, look=look, time_is_up=time_is_up
     )
-
-
-def _nothing(answer: Answer, plan: _Plan) -> bool:
-    """Whether the reference passed no task at all: then no file can be named."""
-    played = plan.open(answer.reference).played
-    return bool(played) and not any(one.certified for one in played)
 
 
 def _keep(answers: Sequence[Answer], rule: Sequential, arguments: argparse.Namespace) -> list[Path]:

@@ -72,6 +72,31 @@ def print_report(report: Report, console: Console) -> None:
     _print_notices(report, console)
 
 
+def print_answer(report: Report, console: Console, details: str) -> None:
+    """Print the answer alone: per model which preset to use and why, the prompt's effect, what else to read.
+
+    Parameters
+    ----------
+    details : str
+        How to see the tables, such as a command.
+    """
+    console.print()
+    if report.reference_agents:
+        agents = ", ".join(report.reference_agents)
+        console.print(_plain(f"Reference agents ({agents}): no evidence about any other model.", "yellow"))
+    found = rankings(report)
+    for ranking in found:
+        console.print(_plain(f"{ranking.title}: {ranking.advice}", "bold"))
+        for more in ranking.more:
+            console.print(_plain(more))
+    if not found:
+        for text in overview(report):
+            console.print(_plain(text))
+    warned = [notice.title.rstrip(".") for notice in notices(report)]
+    told = f"{len(warned)} warning{'s' if len(warned) > 1 else ''}: {'; '.join(warned)}. " if warned else ""
+    console.print(_plain(f"{told}Tables, contrasts and warnings: {details}"))
+
+
 def print_contrasts(contrasts: Iterable[Contrast], cells: Iterable[CellSummary], console: Console) -> None:
     """Print the contrasts and cells of a table file (`qfr contrast`)."""
     table = _new("Model", "Fixed", "A − B", "Target", "n", "Points", "95 % interval", "Sign p", "Note")

@@ -80,3 +80,24 @@ def confidence_interval(differences: FloatArray, alpha: float, *, steps: int = 4
         -1.0 if not low else max(-1.0, float(low[0]) - step),
         1.0 if not high else min(1.0, float(high[-1]) + step),
     )
+
+
+def lower_limit(differences: FloatArray, alpha: float) -> float:
+    """Largest mean that the capital excludes from below at level alpha; -1 where it excludes none.
+
+    However often one looks while differences come in, the true mean lies above with a chance of 1 - alpha.
+    """
+    bar = math.log(1 / alpha)
+    # The capital falls as the mean rises: each factor is 1 - share + share * x / mean.
+    low, high = -1 + 1e-9, 1 - 1e-9
+    if not len(differences) or above(differences, low)[-1] < bar:
+        return -1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if above(differences, middle)[-1] >= bar else (low, middle)
+    return low
+
+
+def upper_limit(differences: FloatArray, alpha: float) -> float:
+    """Smallest mean that the capital excludes from above; 1 where it excludes none."""
+    return -lower_limit(-np.asarray(differences, dtype=np.float64), alpha)

@@ -15,7 +15,7 @@ from qfr.analysis.decisions.verdict import Outcome
 from qfr.analysis.decisions.words import size
 from qfr.play.progress import span
 from qfr.tryout.files import Arm, Family
-from qfr.tryout.sequence import Answer, Tried
+from qfr.tryout.sequence import Answer, Tried, at_floor
 from qfr.tryout.waves import Waves
 
 
@@ -77,11 +77,14 @@ def lines(answer: Answer, waves: dict[Path, Waves], tasks: int) -> list[str]:
     reference = waves.get(answer.reference.path)
     held = [] if reference is None else list(reference.played)
     out = []
-    if held and not sum(one.certified for one in held):
+    if reference is not None and at_floor(reference, rule):
+        count, passed = sum(len(one.rates) for one in held), sum(one.certified for one in held)
+        reached = percent(statistics.fmean(float(rate) for one in held for rate in one.rates))
         return [
-            f"{answer.family.name}: not yet. {answer.reference.label} passed none of "
-            f"{sum(len(one.rates) for one in held)} tasks even without a fault, so nothing can be said of "
-            "its presets: try an easier --suite, another --prompt, or a larger model."
+            f"{answer.family.name}: not yet. {answer.reference.label} passed {passed or 'none'} of {count} "
+            f"tasks without a fault and reaches {reached} of the full pipeline: nothing could be worse by "
+            f"more than {margin}, so nothing can be said of its presets. Try an easier --suite, another "
+            "--prompt, or a larger model."
         ]
     if named is None:
         why = answer.stopped or f"no file of up to {answer.limit:g} GB was shown"

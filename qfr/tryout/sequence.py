@@ -6,13 +6,13 @@ chance that a file is named that is truly worse by more stays at alpha over the 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from qfr.analysis.decisions.sequential import Look, Sequential
+from qfr.analysis.decisions.sequential import Look, Paired, Sequential
 from qfr.analysis.decisions.verdict import Outcome
 from qfr.errors import MachineryError
-from qfr.stats.lattice import FloatArray
 from qfr.tryout.files import Arm, Family
 from qfr.tryout.waves import Waves
 
@@ -96,6 +96,9 @@ def run(
             tried.failure = error.what
             answer.stopped = f"{arm.label} could not be played: {error.what}"
             return answer
+        if at_floor(reference, rule):
+            answer.stopped = f"{answer.reference.label} itself reaches no more than the margin"
+            return answer
         if not done:
             answer.stopped = "the time is up"
             return answer
@@ -114,14 +117,20 @@ def _settle(
     time_is_up: Callable[[], bool],
 ) -> bool:
     """Play waves until one side is shown or the suite is used up; False when the time was up before."""
-    differences: list[FloatArray] = []
+    played: list[Paired] = []
     for number in range(1, count + 1):
         if time_is_up():
             return False
-        before = reference.wave(number).rates
-        differences.append(candidate.wave(number).rates - before)
-        tried.looks = rule.looks(differences)
+        a, b = reference.wave(number), candidate.wave(number)
+        played.append(Paired(b.rates - a.most, b.most - a.rates, a.rates))
+        tried.looks = rule.looks(played)
         look(tried)
-        if tried.outcome is not Outcome.INCONCLUSIVE:
+        if tried.outcome is not Outcome.INCONCLUSIVE or (number > 1 and at_floor(reference, rule)):
             return True
     return True
+
+
+def at_floor(reference: Waves, rule: Sequential) -> bool:
+    """Whether the reference reaches so little that nothing could be worse by more than the margin."""
+    rates = [float(rate) for one in reference.played for rate in one.rates]
+    return bool(rates) and statistics.fmean(rates) <= rule.margin

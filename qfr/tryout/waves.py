@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from qfr.analysis.frames import task_table
-from qfr.analysis.targets import full_rates
+from qfr.analysis.targets import TaskTable
 from qfr.config import CellConfig
 from qfr.errors import MachineryError
 from qfr.grid.outcomes import Status
@@ -25,7 +25,9 @@ class Wave:
     """What one file did on one wave."""
 
     rates: FloatArray
-    # Full pipeline: one value in 0..1 a task, in the suite's order.
+    # Full pipeline: one value in 0..1 a task, in the suite's order; a fault that never fired is a failure.
+    most: FloatArray
+    # The same, had every fault that never fired been a success.
     certified: int
     seconds: float
     # Wall time when it was played.
@@ -80,10 +82,11 @@ class Waves:
             runs.append(one.run_id)
         clean, fault = (self._load(run_id) for run_id in runs)
         table = task_table(fault.facts, clean.episodes, fault.episodes, Policy.tolerant)
-        within = np.ones(table.n_tasks, dtype=np.bool_)
+        rates, most = full_bounds(table)
         memory = fault.metrics.get("work.peak_memory_bytes")
         return Wave(
-            rates=full_rates(table, within).values,
+            rates=rates,
+            most=most,
             certified=table.n_certified,
             seconds=fault.metrics.get("work.wall_seconds", 0.0),
             tokens_per_second=fault.metrics.get("work.decode_tokens_per_second"),
@@ -95,3 +98,12 @@ class Waves:
             tracking = self._cell.tracking
             self._store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
         return load_cell(self._store, self._store.client.get_run(run_id), str(SCORER_VERSION))
+
+
+def full_bounds(table: TaskTable) -> tuple[FloatArray, FloatArray]:
+    """Rates of the full pipeline with the faults that never fired as failures, and as successes."""
+    runs = np.maximum(table.scheduled, 1)
+    counted = table.certified & (table.scheduled > 0)
+    missed = table.scheduled - table.delivered
+    least = np.where(counted, table.successes / runs, 0.0)
+    return least, np.where(counted, (table.successes + missed) / runs, 0.0)

@@ -18,6 +18,25 @@ from qfr.stats import betting
 from qfr.stats.lattice import FloatArray
 
 
+@dataclass(frozen=True, eq=False)
+class Paired:
+    """Tasks that both played, in the order of play. Arrays of shape (n_tasks,)."""
+
+    least: FloatArray
+    # Candidate minus baseline, in -1..1, had every fault that never fired ended at its worst for the
+    # candidate.
+    most: FloatArray
+    # At its best; equal where all faults fired.
+    baseline: FloatArray
+    # Rates of the baseline, in 0..1.
+
+    @classmethod
+    def joined(cls, waves: Sequence[Paired]) -> Paired:
+        """All waves as one."""
+        names = ("least", "most", "baseline")
+        return cls(*(np.concatenate([getattr(one, name) for one in waves] or [[]]) for name in names))
+
+
 @dataclass(frozen=True)
 class Look:
     """What is known after a wave. Differences are candidate minus baseline, fractions."""
@@ -44,25 +63,31 @@ class Sequential:
     margin: float
     alpha: float = 0.05
 
-    def looks(self, waves: Sequence[FloatArray]) -> tuple[Look, ...]:
-        """A look after each wave of paired differences, each in -1..1."""
-        every = np.concatenate(waves) if waves else np.empty(0)
-        up, down = betting.above(every, -self.margin), betting.below(every, -self.margin)
+    def looks(self, waves: Sequence[Paired]) -> tuple[Look, ...]:
+        """A look after each wave of paired tasks.
+
+        Faults that never fired count as it hurts each verdict most. While the baseline reaches no more than
+        the margin, "not worse" is not said: nothing could be worse.
+        """
+        every = Paired.joined(waves)
+        up, down = betting.above(every.least, -self.margin), betting.below(every.most, -self.margin)
         found: list[Look] = []
         outcome, n = Outcome.INCONCLUSIVE, 0
         for wave in waves:
-            n += len(wave)
+            n += len(wave.least)
             capital = math.exp(min(up[n - 1], 700.0)), math.exp(min(down[n - 1], 700.0))
             if outcome is Outcome.INCONCLUSIVE:
-                outcome = self._outcome(*capital)
-            low, high = betting.confidence_interval(every[:n], self.alpha)
+                outcome = self._outcome(*capital, baseline=float(every.baseline[:n].mean()))
+            low = betting.confidence_interval(every.least[:n], self.alpha)[0]
+            high = betting.confidence_interval(every.most[:n], self.alpha)[1]
             if found:
                 low, high = max(low, found[-1].low), min(high, found[-1].high)
-            found.append(Look(n, float(every[:n].mean()), low, high, *capital, outcome))
+            estimate = float((every.least[:n] + every.most[:n]).mean() / 2)
+            found.append(Look(n, estimate, low, high, *capital, outcome))
         return tuple(found)
 
-    def _outcome(self, not_worse: float, worse: float) -> Outcome:
-        if not_worse >= 1 / self.alpha:
+    def _outcome(self, not_worse: float, worse: float, *, baseline: float) -> Outcome:
+        if not_worse >= 1 / self.alpha and baseline > self.margin:
             return Outcome.NOT_WORSE
         return Outcome.WORSE if worse >= 1 / self.alpha else Outcome.INCONCLUSIVE
 

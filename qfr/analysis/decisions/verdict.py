@@ -27,6 +27,7 @@ from qfr.analysis.decomposition import POINTS, Bounds, undelivered_bounds
 from qfr.analysis.targets import Samples, Target, TaskTable, samples
 from qfr.stats import bootstrap, lattice, power
 from qfr.stats.bayesian import interval
+from qfr.stats.betting import lower_limit, upper_limit
 from qfr.stats.exact import sign_flip_test
 from qfr.stats.intervals import Estimate
 from qfr.stats.power import TasksNeeded
@@ -63,6 +64,10 @@ class Rule:
     # Chance of a wrong "not worse".
     worse_alpha: float = ALPHA
     # Chance of a wrong "worse" or "better": smaller where one of several comparisons suffices to say it.
+
+    sequential: bool = False
+    # Bounds that hold however often one asks while tasks are added (paired targets only); wider than those
+    # of one look.
 
     def shared(self, comparisons: int) -> Rule:
         """The same for one of several comparisons, such as the prompts of one pair of presets."""
@@ -175,12 +180,13 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
     drawn = samples(rule.target, baseline, candidate, within)
     limits = undelivered_bounds(rule.target, baseline, candidate, within, within)
     shift = _shift(drawn, limits)
-    bounds = _bounds(drawn, rule.alpha, rule.worse_alpha, shift)
+    bounds = _bounds(drawn, rule, (rule.alpha, rule.worse_alpha), shift)
     at_least, at_most = bounds
     differences = lattice.difference(drawn.rates_b, drawn.rates_a) if drawn.paired else None
-    even = _bounds(drawn, rule.alpha, rule.alpha, shift)
+    even = _bounds(drawn, rule, (rule.alpha, rule.alpha), shift)
     flip = None if differences is None else sign_flip_test(differences).p
-    direction = _direction(_bounds(drawn, rule.worse_alpha, rule.worse_alpha, shift), flip, rule)
+    both = _bounds(drawn, rule, (rule.worse_alpha, rule.worse_alpha), shift)
+    direction = _direction(both, flip, rule)
     outcome, reason = _outcome(drawn, baseline, rule, bounds, (direction, flip))
     if any(shift) and outcome is not Outcome.NOT_COMPARABLE:
         reason += "; faults that never fired count as it would hurt this verdict most"
@@ -222,12 +228,18 @@ def _estimate(drawn: Samples) -> Estimate:
 
 
 def _bounds(
-    drawn: Samples, alpha: float, upper_alpha: float, shift: tuple[float, float]
+    drawn: Samples, rule: Rule, alphas: tuple[float, float], shift: tuple[float, float]
 ) -> tuple[float | None, float | None]:
     """Both one-sided bounds, which hold however the faults that never fired had ended."""
+    alpha, upper_alpha = alphas
+    low: float | None
+    high: float | None
     if drawn.paired:
         differences = lattice.difference(drawn.rates_b, drawn.rates_a)
-        low, high = lower_bound(differences, alpha), upper_bound(differences, upper_alpha)
+        if rule.sequential and len(differences):
+            low, high = lower_limit(differences.values, alpha), upper_limit(differences.values, upper_alpha)
+        else:
+            low, high = lower_bound(differences, alpha), upper_bound(differences, upper_alpha)
     else:
         # Two samples: each side takes half of the chance of error.
         half, upper_half = alpha / 2, upper_alpha / 2
@@ -322,7 +334,7 @@ def _inconclusive(drawn: Samples, rule: Rule, at_least: float) -> str:
     said = f"a loss of up to {-100 * at_least:.1f} points is possible, {100 * rule.margin:g} are allowed"
     n = min(len(drawn.rates_a), len(drawn.rates_b))
     fewest = fewest_tasks(rule.margin, rule.alpha)
-    if n < fewest:
+    if n < fewest and not rule.sequential:
         said += (
             f"; {n} tasks cannot show 'not worse by {margin}', whatever happens on them: "
             f"even without a single loss it takes {fewest}"
@@ -337,7 +349,7 @@ def _loss(at_least: float) -> str:
 def _needed(
     outcome: Outcome, drawn: Samples, rule: Rule, spread: float | None
 ) -> tuple[TasksNeeded | None, TasksNeeded | None]:
-    if outcome is not Outcome.INCONCLUSIVE or not drawn.paired or spread is None:
+    if outcome is not Outcome.INCONCLUSIVE or not drawn.paired or spread is None or rule.sequential:
         return None, None
     first, second = drawn.rates_a.mean, drawn.rates_b.mean
     if first is None or second is None or first <= rule.margin:
