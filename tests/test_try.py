@@ -132,7 +132,18 @@ def test_no_time_and_a_broken_engine_are_no_answer(four: Family) -> None:
         look=lambda _one: None, time_is_up=lambda: False,
     )  # fmt: skip
     assert broken.named is None
-    assert "it broke" in broken.stopped
+    assert broken.stopped == "F16, the reference, could not be played: it broke"
+
+
+def test_a_file_that_cannot_be_loaded_is_passed_over(four: Family) -> None:
+    def waves(arm: Arm) -> Waves:
+        return Known(lambda _n: np.ones(30), fails_at=1 if arm.preset == "Q8_0" else 0)
+
+    found = run(
+        four, waves, 10, Sequential(0.05), None, look=lambda _one: None, time_is_up=lambda: False
+    )  # fmt: skip
+    assert [one.failure for one in found.tried] == ["it broke", "", ""]
+    assert found.named == four.arms[-1]
 
 
 def test_a_reference_at_the_floor_names_nothing_and_stops_early(four: Family) -> None:
@@ -186,7 +197,7 @@ def test_a_folder_to_one_named_file_and_the_same_again(
         assert "agent: files/agent-F16.gguf" in first.out
         assert "against F16: −" in first.out
         assert "worse by more than 20 points" in first.out
-        assert "llama-server -m files/agent-F16.gguf" in first.out
+        assert "llama-server -m /" in first.out
         (looks,) = Path("mlruns/tries").glob("*/looks.json")
         before = looks.read_bytes()
         assert (looks.parent / "looks.svg").read_text().startswith("<svg")

@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     answers = [_play(plan, rule, arguments, started) for plan in plans]
     out.print()
     for plan, found in zip(plans, answers, strict=True):
-        for line in words.lines(found, plan.waves, plan.tasks):
+        for line in words.lines(found, plan.waves, plan.tasks, arguments.kv):
             out.print(line, markup=False, soft_wrap=True)
     for place in _keep(answers, rule, arguments):
         out.print(f"Every look: {place}", markup=False, soft_wrap=True)

@@ -70,7 +70,7 @@ def told(outcome: Outcome, rule: Sequential) -> str:
     return f"worse by more than {margin}" if outcome is Outcome.WORSE else "not settled"
 
 
-def lines(answer: Answer, waves: dict[Path, Waves], tasks: int) -> list[str]:
+def lines(answer: Answer, waves: dict[Path, Waves], tasks: int, kv: str | None = None) -> list[str]:
     """The answer for one model, the named file first."""
     named, rule = answer.named, answer.rule
     margin = f"{100 * rule.margin:g} points"
@@ -99,14 +99,16 @@ def lines(answer: Answer, waves: dict[Path, Waves], tasks: int) -> list[str]:
     elif named is answer.reference:
         out.append(f"  the reference itself: no smaller file was shown to be not worse by more than {margin}")
     if named is not None:
-        out.append("  " + serve_line(named))
+        out.append("  " + serve_line(named, kv))
     return out
 
 
-def serve_line(arm: Arm) -> str:
-    """The command that serves a file as it was tried: greedy, with its own template."""
+def serve_line(arm: Arm, kv: str | None = None) -> str:
+    """The command that serves a file as it was tried: greedy, with its own template and cache."""
     context = min(arm.facts.n_ctx_train or 8192, 8192)
-    return shlex.join(["llama-server", "-m", str(arm.path), "-c", str(context), "--jinja", "--temp", "0"])
+    cache = ["-fa", "on", "-ctk", kv, "-ctv", kv] if kv and kv != "f16" else []
+    path = str(arm.path.absolute())
+    return shlex.join(["llama-server", "-m", path, "-c", str(context), *cache, "--jinja", "--temp", "0"])
 
 
 def _result(one: Tried, answer: Answer, tasks: int) -> str:

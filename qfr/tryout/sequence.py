@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from qfr.analysis.decisions.sequential import Look, Paired, Sequential
 from qfr.analysis.decisions.verdict import Outcome
-from qfr.errors import MachineryError
+from qfr.errors import MachineryError, ModelFileError
 from qfr.tryout.files import Arm, Family
 from qfr.tryout.waves import Waves
 
@@ -57,6 +57,10 @@ class Answer:
         return self.reference if fits and not self.stopped else None
 
 
+class _ReferenceBroke(MachineryError):
+    """No file can be compared any more."""
+
+
 def run(
     family: Family,
     waves: Callable[[Arm], Waves],
@@ -92,10 +96,13 @@ def run(
         answer.tried.append(tried)
         try:
             done = _settle(tried, reference, waves(arm), count, rule, look, time_is_up)
-        except MachineryError as error:
-            tried.failure = error.what
-            answer.stopped = f"{arm.label} could not be played: {error.what}"
+        except _ReferenceBroke as error:
+            answer.stopped = f"{answer.reference.label}, the reference, could not be played: {error.what}"
             return answer
+        except (MachineryError, ModelFileError) as error:
+            # That it cannot be loaded says nothing of results: the sequence goes on with the next file.
+            tried.failure = error.what
+            continue
         if at_floor(reference, rule):
             answer.stopped = f"{answer.reference.label} itself reaches no more than the margin"
             return answer
@@ -121,7 +128,11 @@ def _settle(
     for number in range(1, count + 1):
         if time_is_up():
             return False
-        a, b = reference.wave(number), candidate.wave(number)
+        try:
+            a = reference.wave(number)
+        except (MachineryError, ModelFileError) as error:
+            raise _ReferenceBroke(error.what) from error
+        b = candidate.wave(number)
         played.append(Paired(b.rates - a.most, b.most - a.rates, a.rates))
         tried.looks = rule.looks(played)
         look(tried)

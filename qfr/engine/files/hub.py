@@ -73,7 +73,8 @@ def gguf_names(repo_id: str) -> tuple[str, ...]:
         raise ModelFileError(
             f"its files cannot be listed ({first})", where=f"hf:{repo_id}", hint="name local files instead"
         ) from None
-    found = tuple(sorted(name for name in names if name.endswith(".gguf")))
+    # A vision projector is no language model.
+    found = tuple(sorted(name for name in names if name.endswith(".gguf") and "mmproj" not in name.lower()))
     if not found:
         raise ModelFileError("holds no .gguf file", where=f"hf:{repo_id}")
     return found
