@@ -21,11 +21,7 @@ Rooms: `common` (the nouns), `node` (checked JSON), `failures` (which way a call
 (messages to turns), `text_calls` (calls of text agents), `tau2`, `tau2_messages`, `tau1` (the formats),
 `trials` (numbering, what is missing), `release` (what early releases dropped), `jsonl` (the neutral format),
 `bfcl` and `inspect` (files that become such lines), `measures` (success, pass^k, budgets), `rates` (channels,
-<<<<<<< HEAD
 recovery, length), `reading` (any of the tau formats).
-=======
-recovery, length), `reading` (any of the formats).
->>>>>>> main
 """
 
 from qfr.foreign.common import (
