@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qfr.engine.base import Counters, Engine, EngineInfo
+from qfr.engine.base import Counters, Engine, EngineInfo, Native
 from qfr.engine.llama.path import Asked, EpisodePath, Extension, turn_node
 from qfr.engine.llama.tokens import Tokenizer
 from qfr.engine.tree import Tally
@@ -24,7 +24,14 @@ class Forced:
         """Of the engine beneath."""
         return self._engine.info
 
-    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+    def begin(
+        self,
+        system: str,
+        task: str,
+        max_tokens: int,
+        forced: str | None = None,
+        native: Native | None = None,
+    ) -> Generation:
         """Open an episode."""
         self._task, self._transcript = task, []
         self._last = next_turn(task, (), Habits())
@@ -64,7 +71,14 @@ class Counting:
         """Of the model whose tokenizer counts."""
         return self._info
 
-    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+    def begin(
+        self,
+        system: str,
+        task: str,
+        max_tokens: int,
+        forced: str | None = None,
+        native: Native | None = None,
+    ) -> Generation:
         """Open an episode."""
         self._path = EpisodePath(self._tokenizer, system, task)
         return self._turn(self._path, self._path.opening(), Asked(max_tokens, forced))

@@ -36,7 +36,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from benchmarks.job import Cell, Job, Measured, Outcome, faults_of, outcome, read_job, write_measured
 from benchmarks.processes import cpu_of
 from benchmarks.turns import generation
-from qfr.engine.base import Counters, EngineInfo
+from qfr.engine.base import Counters, EngineInfo, Native
 from qfr.episode import Episodes
 from qfr.errors import EngineError
 from qfr.records import FaultKind, Generation
@@ -61,7 +61,14 @@ class Conversation:
         """Not told."""
         raise EngineError("a server does not say what answers")
 
-    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+    def begin(
+        self,
+        system: str,
+        task: str,
+        max_tokens: int,
+        forced: str | None = None,
+        native: Native | None = None,
+    ) -> Generation:
         """Start a conversation."""
         self._messages = [ChatMessageSystem(content=system), ChatMessageUser(content=task)]
         return anyio.from_thread.run(self._ask, max_tokens)

@@ -15,7 +15,7 @@ from llama_cpp import Llama
 
 from benchmarks.job import Job, Measured, play_job, read_job, write_measured
 from benchmarks.turns import generation
-from qfr.engine.base import Counters, EngineInfo
+from qfr.engine.base import Counters, EngineInfo, Native
 from qfr.errors import EngineError
 from qfr.records import Generation
 
@@ -51,7 +51,14 @@ class ChatLoop:
         """Not told."""
         raise EngineError("a chat loop does not say what answers")
 
-    def begin(self, system: str, task: str, max_tokens: int, forced: str | None = None) -> Generation:
+    def begin(
+        self,
+        system: str,
+        task: str,
+        max_tokens: int,
+        forced: str | None = None,
+        native: Native | None = None,
+    ) -> Generation:
         """Start a conversation."""
         self._messages = [{"role": "system", "content": system}, {"role": "user", "content": task}]
         return self._ask(max_tokens)

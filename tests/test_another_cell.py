@@ -102,7 +102,7 @@ def test_a_change_is_another_cell_neither_resumed_nor_pooled(
     elif change == "prompt":
         prompt.write_text(prompt.read_text() + "\n", encoding="utf-8")
     elif change == "build":
-        monkeypatch.setattr(design, "commit_of", lambda *_: ("f" * 40, "table"))
+        monkeypatch.setattr(design, "declared_commit", lambda: ("f" * 40, "table"))
         of_build = {"llama_commit": "f" * 40}
         monkeypatch.setattr(job, "gather", lambda *all_: dataclasses.replace(gather(*all_), **of_build))
     capsys.readouterr()

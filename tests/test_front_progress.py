@@ -6,6 +6,7 @@ import dataclasses
 import io
 import time
 
+import pytest
 from rich.console import Console
 
 from qfr.config import Gate
@@ -30,7 +31,9 @@ def cut(episode: Episode) -> Episode:
     return dataclasses.replace(episode, turns=turns)
 
 
-def test_outside_a_terminal_a_line_comes_while_an_episode_goes_on() -> None:
+def test_outside_a_terminal_a_line_comes_while_an_episode_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("QFR_WALKS", "QFR_WALK"):
+        monkeypatch.delenv(name, raising=False)
     out = io.StringIO()
     with WalkProgress(Console(file=out, width=200), "m q8_0 P0", 70, 10, every=0.01) as progress:
         until(out, "m q8_0 P0: 10 of at most 70 episodes, 0 s so far\n")

@@ -187,9 +187,10 @@ def test_a_report_is_metrics_and_files_on_the_sweeps_run(store: Store, tmp_path:
     run_id = open_sweep(store, "s-1", name="demo", tags={}, planned=[])
     (tmp_path / "page.html").write_text("<html>")
     metrics = {"own/llama P0/Q8_0 - Q4_K_M (points)": -17.5, "undefined": float("nan"), "low": float("-inf")}
-    log_report(store, run_id, {"page.html": tmp_path / "page.html"}, metrics)
+    log_report(store, run_id, {"page.html": tmp_path / "page.html"}, metrics, {"qfr/t.json": b"[]"})
     assert store.client.get_run(run_id).data.metrics == {"own/llama P0/Q8_0 - Q4_K_M _points_": -17.5}
     assert Path(store.client.download_artifacts(run_id, "report/page.html")).read_text() == "<html>"
+    assert Path(store.client.download_artifacts(run_id, "qfr/t.json")).read_text() == "[]"
 
 
 def test_more_runs_than_one_page_are_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,12 @@ class Kind(StrEnum):
     # A clause of the prompt: with it minus without it, and that minus the same at the highest preset.
     waste = "waste"
     # Loops and forced ends of a cell, what a solved episode cost, and the ratio to the highest preset.
+    agreement = "agreement"
+    # The order of the presets in two places that differ in one thing: tau-b and Spearman's rho (`item`).
+    spread = "spread"
+    # Largest rate minus smallest along the axis `vary`, all else equal: mean over places (`high` = largest).
+    repair = "repair"
+    # The request to repair failed calls: tasks won (A) and lost (B), turns and tokens with and without it.
     imported = "imported"
     # What an imported log says of itself: success, pass^k, simulations in no rate.
     published = "published"

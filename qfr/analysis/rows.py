@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from qfr.analysis.ablation import Ablation
+from qfr.analysis.agreement import Agreement, Spread
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.decomposition import POINTS, Bounds
 from qfr.analysis.family import AdjustedContrast, Together
@@ -16,6 +17,7 @@ from qfr.analysis.ladder import Ladder
 from qfr.analysis.named_groups import Grouped
 from qfr.analysis.published import Published
 from qfr.analysis.ranking import Ranking
+from qfr.analysis.repair import Repair
 from qfr.analysis.results import Contrast, Kind, Result, row_id, tidy
 from qfr.analysis.targets import CellKey, Target
 from qfr.analysis.waste import MEASURES, Waste
@@ -310,6 +312,48 @@ def waste_rows(one: Waste) -> Iterator[Result]:
             ends: Columns = {"value": tidy(r.value), "low": tidy(r.low), "high": tidy(r.high)}
             ends |= {"item": f"{measure} per solved, ratio", "n_tasks": r.tasks, "reason": r.reason or None}
             yield row(one.key, Kind.waste, unit="ratio", **shared, **ends, method="montecarlo")
+
+
+def agreement_rows(one: Agreement) -> Iterator[Result]:
+    """Yield Kendall's tau-b and Spearman's rho of one pair of places."""
+    shared: Columns = {"unit": "ratio", "vary": one.across, "of_a": len(one.presets)}
+    where = f"{one.first} / {one.second}"
+    ends: Columns = {"value": tidy(one.tau), "low": tidy(one.tau_low), "high": tidy(one.tau_high)}
+    reason = "all presets tie in one place" if one.tau is None else None
+    yield row(
+        one.key, Kind.agreement, **shared, **ends, item=f"tau-b, {where}", method="montecarlo", reason=reason
+    )
+    yield row(one.key, Kind.agreement, **shared, item=f"rho, {where}", value=tidy(one.rho))
+
+
+def spread_row(one: Spread, called: str) -> Result:
+    """Return what an axis moves, in points."""
+    return Result(
+        id=row_id(("spread", one.axis, one.target), ("spread", one.axis, one.target, one.policy)),
+        kind=Kind.spread,
+        policy=one.policy,
+        vary=one.axis,
+        target=one.target,
+        item=called,
+        of_a=one.places,
+        points=tidy(one.mean, POINTS),
+        high=tidy(one.largest, POINTS),
+        method="range",
+    )
+
+
+def repair_rows(one: Repair) -> Iterator[Result]:
+    """Yield tasks won and lost, and what the request costs."""
+    shared: Columns = {"policy": one.policy}
+    for item, changed in (("tasks", one.faulted), ("clean passes", one.clean)):
+        counts: Columns = {"count_a": changed.won, "of_a": changed.tasks}
+        counts |= {"count_b": changed.lost, "of_b": changed.tasks}
+        yield row(one.key, Kind.repair, unit="number", **shared, **counts, item=item)
+    costs = (("turns", one.turns), ("tokens", one.tokens), ("turns of clean episodes", one.clean_turns))
+    for item, cost in costs:
+        for side, value in (("tolerant", cost.without), ("repair", cost.with_it)):
+            unit = "tokens" if item == "tokens" else "turns"
+            yield row(one.key, Kind.repair, unit=unit, **shared, a=side, item=item, value=tidy(value))
 
 
 def ladder_rows(ladder: Ladder) -> Iterator[Result]:

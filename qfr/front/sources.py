@@ -17,7 +17,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 # Sources whose content is plain YAML. The others (schemas in memory) are quick.
 _FILES = ("file", "pkg")
@@ -89,6 +89,8 @@ class ComposedOnce(ConfigLoader):
         if known is None or [text.partition("=")[0] for text in own] != ["walk", "sweep"]:
             return self._loader.load_sweep_config(master_config, sweep_overrides)
         walk, sweep = (text.partition("=")[2] for text in own)
+        # A job that was launched before, and left its walk to another process, has made it read-only.
+        OmegaConf.set_readonly(known.hydra, False)
         with open_dict(known):
             known.walk, known.sweep = [kind for kind in walk.strip("[]").split(",") if kind], sweep
             before = [text for text in known.hydra.overrides.task if not text.startswith(("walk=", "sweep="))]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from qfr.analysis.agreement import SPREADS, Agreement, agreements, spreads
+from qfr.analysis.agreement import SPREADS, Agreement
+from qfr.analysis.results import Result
+from qfr.analysis.rows import agreement_rows, spread_row
 from qfr.report.build import Report
 from qfr.report.views import Entry, Table
 
 
 def agreement_tables(report: Report) -> tuple[Table, ...]:
     """Agreement of orders, and spread by axis; tables without rows are left out."""
-    tables = report.joined.tables
-    found = (_agreements(agreements(tables, report.options.seed)), _spreads(report))
+    found = (_agreements(report.agreements), _spreads(report))
     return tuple(one for one in found if one.rows)
 
 
@@ -26,8 +27,7 @@ def _agreements(found: tuple[Agreement, ...]) -> Table:
                 Entry(one.across, one.key.context),
                 Entry(one.first),
                 Entry(one.second),
-                _tau(one),
-                Entry("–" if one.rho is None else f"{one.rho:.2f}"),
+                *_orders(one),
                 Entry(one.tops[0] if one.tops[0] == one.tops[1] else f"{one.tops[0]} / {one.tops[1]}"),
             )
             for one in found
@@ -37,19 +37,26 @@ def _agreements(found: tuple[Agreement, ...]) -> Table:
     )
 
 
-def _tau(one: Agreement) -> Entry:
+def _orders(one: Agreement) -> tuple[Entry, Entry]:
+    tau, rho = agreement_rows(one)
+    return _tau(one, tau), Entry("–" if rho.value is None else f"{rho.value:.2f}", id=rho.id)
+
+
+def _tau(one: Agreement, row: Result) -> Entry:
     if one.tau is None:
-        return Entry("–", "all presets tie in one place", True)
+        return Entry("–", row.reason or "", True, id=row.id)
     ends = "" if one.tau_low is None or one.tau_high is None else f"[{one.tau_low:.2f}, {one.tau_high:.2f}]"
-    return Entry(f"{one.tau:.2f}", f"{ends} {len(one.presets)} presets".strip(), one.tau_low is None)
+    small = f"{ends} {len(one.presets)} presets".strip()
+    return Entry(f"{one.tau:.2f}", small, one.tau_low is None, id=row.id)
 
 
 def _spreads(report: Report) -> Table:
-    found = spreads(report.joined.tables)
+    found = report.spreads
     places: dict[tuple[str, str], dict[str, Entry]] = {(one.axis, one.target): {} for one in found}
     for one in found:
         small = f"largest {100 * one.largest:.1f}, {one.places} places"
-        places[one.axis, one.target][one.policy] = Entry(f"{100 * one.mean:.1f}", small)
+        row = spread_row(one, SPREADS[one.axis])
+        places[one.axis, one.target][one.policy] = Entry(f"{100 * one.mean:.1f}", small, id=row.id)
     return Table(
         "Largest rate minus smallest along one axis, all else equal, in points: mean over places where it "
         "can be seen. Where a spread over prompts shrinks under the other policy, the scorer made that part.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from qfr.analysis import frames
 from qfr.analysis.ablation import Ablation, ablations
+from qfr.analysis.agreement import Agreement, Spread, agreements, spreads
 from qfr.analysis.cells import CellSummary, summarize
 from qfr.analysis.contexts import contexts
 from qfr.analysis.contrasts import Options, contrast_table
@@ -23,6 +24,7 @@ from qfr.analysis.pairing import Apart, kept_apart
 from qfr.analysis.process import Process, process
 from qfr.analysis.published import Published
 from qfr.analysis.ranking import Ranking, rank
+from qfr.analysis.repair import Repair, repairs
 from qfr.analysis.results import Contrast, Result
 from qfr.analysis.targets import TaskTable
 from qfr.analysis.trials import FOREIGN
@@ -128,6 +130,9 @@ class Report:
     ablations: tuple[Ablation, ...]
     # Clauses of the prompt, the headline policy first.
     wastes: tuple[Waste, ...]
+    agreements: tuple[Agreement, ...]
+    spreads: tuple[Spread, ...]
+    repairs: tuple[Repair, ...]
     # Loops, forced ends and costs per solved episode, by cell and policy.
     grouped: tuple[Grouped, ...]
     maps: tuple[Map, ...]
@@ -211,6 +216,9 @@ def build_report(
             told,
             stuck_after=chosen.stuck_after,
         ),
+        agreements=agreements(joined.tables, seed),
+        spreads=spreads(joined.tables),
+        repairs=tuple(repairs(joined.tables, processes)),
         grouped=grouped(tables, chosen.groups, way, seed),
         maps=outcome_maps(everything, tables, chosen.policy),
         diagnosed=None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from qfr.analysis.repair import Changed, Cost, Repair, repairs
+from qfr.analysis.repair import Repair
+from qfr.analysis.results import Result
+from qfr.analysis.rows import repair_rows
 from qfr.report.build import Report
 from qfr.report.sections import Illustrated
 from qfr.report.views import Entry, Table
@@ -21,9 +23,7 @@ _HEADERS = (
 
 def repair_sections(report: Report) -> tuple[Illustrated, ...]:
     """One table under the headline policy; nothing where no cell was played with the request."""
-    found = [
-        one for one in repairs(report.joined.tables, report.processes) if one.policy == report.options.policy
-    ]
+    found = [one for one in report.repairs if one.policy == report.options.policy]
     if not found:
         return ()
     rows = tuple(_row(one) for one in found)
@@ -34,17 +34,17 @@ def repair_sections(report: Report) -> tuple[Illustrated, ...]:
 
 def _row(one: Repair) -> tuple[Entry, ...]:
     names = (one.key.model, one.key.quant, one.key.prompt, one.key.fault)
-    return (
-        *map(Entry, names),
-        *(Entry(text) for text in _counts(one.faulted)),
-        *(Entry(text) for text in _counts(one.clean)),
-        *(Entry(_cost(cost)) for cost in (one.turns, one.tokens, one.clean_turns)),
-    )
+    counted, costs = [], []
+    rows = tuple(repair_rows(one))
+    for changed in rows[:2]:
+        counted += [
+            Entry(f"{changed.count_a} of {changed.of_a}", id=changed.id),
+            Entry(f"{changed.count_b} of {changed.of_b}", id=changed.id),
+        ]
+    for without, with_it in zip(rows[2::2], rows[3::2], strict=True):
+        costs.append(Entry(f"{_mean(without)} / {_mean(with_it)}", id=f"{without.id} {with_it.id}"))
+    return (*map(Entry, names), *counted, *costs)
 
 
-def _counts(one: Changed) -> tuple[str, str]:
-    return f"{one.won} of {one.tasks}", f"{one.lost} of {one.tasks}"
-
-
-def _cost(cost: Cost) -> str:
-    return " / ".join("–" if value is None else f"{value:.1f}" for value in (cost.without, cost.with_it))
+def _mean(row: Result) -> str:
+    return "–" if row.value is None else f"{row.value:.1f}"

@@ -7,6 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from qfr.analysis import rows
+from qfr.analysis.agreement import SPREADS
 from qfr.analysis.diagnostics.channels import Amplification
 from qfr.analysis.diagnostics.margins import PROBABILITIES, Spread
 from qfr.analysis.diagnostics.novelty import Novelty
@@ -43,6 +44,9 @@ def result_rows(report: Report) -> tuple[Result, ...]:
     found += [one for ladder in report.ladders for one in rows.ladder_rows(ladder)]
     found += [one for ablation in report.ablations for one in rows.ablation_rows(ablation)]
     found += [one for waste in report.wastes for one in rows.waste_rows(waste)]
+    found += [one for agreement in report.agreements for one in rows.agreement_rows(agreement)]
+    found += [rows.spread_row(one, SPREADS[one.axis]) for one in report.spreads]
+    found += [one for repair in report.repairs for one in rows.repair_rows(repair)]
     found += [figure.row for figure in figures_of(report)]
     policy = report.options.policy.value
     if report.diagnosed is not None:

@@ -163,6 +163,7 @@ def open_engine(path: Path, cache: Path) -> LlamaEngine:
         type_v="f16",
         swa_full=True,
         streams=1,
+        workers=1,
         seed=1,
         skill={},
         server=server,
