@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from qfr.analysis.levels import bits
-from qfr.analysis.pairing import tables_in_groups
+from qfr.analysis.pairing import cells_of, tables_in_groups
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, Target, TaskTable
 from qfr.records import FaultKind, Policy
@@ -51,6 +51,8 @@ class Agreement:
     rho: float | None
     tops: tuple[str, str]
     # The preset of the highest rate in either place; several are joined by ``=``.
+    cells: tuple[str, ...]
+    # cell_ids of all that enter.
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Spread:
     mean: float
     largest: float
     # Of the largest minus the smallest rate in a place, fractions.
+    cells: tuple[str, ...]
+    # cell_ids of all that enter.
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class _Place:
     policy: str
     rates: dict[str, tuple[FloatArray, FloatArray]]
     # Per preset: r of each task (0 where it does not count), and whether it counts.
+    cells: tuple[str, ...]
 
 
 def agreements(tables: Iterable[TaskTable], seed: int = 0) -> tuple[Agreement, ...]:
@@ -102,14 +107,18 @@ def spreads(tables: Iterable[TaskTable]) -> tuple[Spread, ...]:
         groups = [one.members for one in tables_in_groups(given, (axis,)) if len(one.members) > 1]
         for policy in Policy:
             for target in TARGETS:
-                widths = []
+                widths: list[float] = []
+                entered: list[TaskTable] = []
                 for members in groups:
                     if members[0].policy == policy:
                         rates = [rate for one in members if (rate := _rate(one, target)) is not None]
-                        widths += [max(rates) - min(rates)] if len(rates) > 1 else []
+                        if len(rates) > 1:
+                            widths.append(max(rates) - min(rates))
+                            entered += members
                 if widths:
                     mean = sum(widths) / len(widths)
-                    found.append(Spread(axis, target.value, policy.value, len(widths), mean, max(widths)))
+                    of = cells_of(entered)
+                    found.append(Spread(axis, target.value, policy.value, len(widths), mean, max(widths), of))
     return tuple(found)
 
 
@@ -134,7 +143,7 @@ def _places(members: Sequence[TaskTable]) -> list[_Place]:
                 continue
             for target in TARGETS:
                 rates = {table.key.quant: _values(table, target) for table in here}
-                found.append(_Place(prompt, target, policy.value, rates))
+                found.append(_Place(prompt, target, policy.value, rates, cells_of(here)))
     return found
 
 
@@ -171,6 +180,7 @@ def _agreement(key: CellKey, across: str, places: tuple[_Place, _Place], seed: i
         tau_high=high,
         rho=float(stats.spearmanr(rates[0][0], rates[1][0]).statistic) if np.isfinite(taus[0]) else None,
         tops=(_top(presets, rates[0][0]), _top(presets, rates[1][0])),
+        cells=tuple(dict.fromkeys((*places[0].cells, *places[1].cells))),
     )
 
 

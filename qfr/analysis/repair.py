@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qfr.analysis.levels import Axis
-from qfr.analysis.pairing import tables_in_groups
+from qfr.analysis.pairing import cells_of, tables_in_groups
 from qfr.analysis.process import Process
 from qfr.analysis.targets import CellKey, TaskTable
 from qfr.choices import ExecutorKind
@@ -56,6 +56,8 @@ class Repair:
     # Generated, of fault episodes.
     clean_turns: Cost
     # Of clean episodes.
+    cells: tuple[str, ...]
+    # cell_ids of both, clean passes included.
 
 
 def repairs(tables: Iterable[TaskTable], processes: Sequence[Process]) -> tuple[Repair, ...]:
@@ -86,6 +88,7 @@ def _repair(with_it: TaskTable, without: TaskTable, by_cell: dict[str, Process])
         turns=Cost(*(None if one is None else _mean(one.turns, one) for one in faulted)),
         tokens=Cost(*(None if one is None else _mean(one.tokens_generated, one) for one in faulted)),
         clean_turns=Cost(*(None if one is None else _mean(one.turns, one) for one in clean)),
+        cells=cells_of((without, with_it)),
     )
 
 

@@ -316,7 +316,7 @@ def waste_rows(one: Waste) -> Iterator[Result]:
 
 def agreement_rows(one: Agreement) -> Iterator[Result]:
     """Yield Kendall's tau-b and Spearman's rho of one pair of places."""
-    shared: Columns = {"unit": "ratio", "vary": one.across, "of_a": len(one.presets)}
+    shared: Columns = {"unit": "ratio", "vary": one.across, "of_a": len(one.presets), "cells": one.cells}
     where = f"{one.first} / {one.second}"
     ends: Columns = {"value": tidy(one.tau), "low": tidy(one.tau_low), "high": tidy(one.tau_high)}
     reason = "all presets tie in one place" if one.tau is None else None
@@ -339,12 +339,13 @@ def spread_row(one: Spread, called: str) -> Result:
         points=tidy(one.mean, POINTS),
         high=tidy(one.largest, POINTS),
         method="range",
+        cells=one.cells,
     )
 
 
 def repair_rows(one: Repair) -> Iterator[Result]:
     """Yield tasks won and lost, and what the request costs."""
-    shared: Columns = {"policy": one.policy}
+    shared: Columns = {"policy": one.policy, "cells": one.cells}
     for item, changed in (("tasks", one.faulted), ("clean passes", one.clean)):
         counts: Columns = {"count_a": changed.won, "of_a": changed.tasks}
         counts |= {"count_b": changed.lost, "of_b": changed.tasks}
