@@ -90,8 +90,6 @@ class Shelf:
             self._engine = loaded = WorkerPool(model, cell.engine, n_ctx)
             self._key = key
             assure(loaded, cell.engine, Path(cell.tracking.root), _say)
-            if cell.engine.workers or not on_gpu(loaded.info):
-                loaded.grow(workers_for(cell.engine, len(world.tasks)), _say)
             for note in loaded.info.notes():
                 _say(f"{cell.model.name}: chat template: {note}")
         return self._engine, model
@@ -103,14 +101,21 @@ class Shelf:
             engine.close()
 
 
-def players(engine: Engine, cell: CellConfig) -> list[Engine]:
-    """Engines that can play at the same time: a server's as many as the cell asks for, a pool's workers."""
+def players(engine: Engine, cell: CellConfig, tasks: int) -> list[Engine]:
+    """Engines that can play so many tasks: a server's as many as the cell asks for, a pool's workers.
+
+    Further workers are loaded here, where there is something to play.
+    """
     if cell.engine.kind is EngineKind.openai:
         from qfr.engine.openai.engine import OpenAIEngine
 
         assert isinstance(engine, OpenAIEngine)
         return [engine.another() for _ in range(cell.engine.server.concurrency)]
-    return list(engine.members) if isinstance(engine, WorkerPool) else [engine]
+    if not isinstance(engine, WorkerPool):
+        return [engine]
+    if cell.engine.workers or not on_gpu(engine.info):
+        engine.grow(workers_for(cell.engine, tasks), _say)
+    return list(engine.members)
 
 
 def repeated(engine: Engine, cell: CellConfig, world: World, system: str) -> str:

@@ -36,7 +36,7 @@ def walker(engine: Engine, cell: CellConfig, world: World, system: str, *, exact
             raise EngineError(f"an engine of one stream cannot play {streams}")
         together = Together(engine, streams, world, system, rules)
         return lambda clean, faults, record: walk_together(together, clean, faults, record, exact=exact)
-    playing = [Episodes(one, world, system, rules) for one in players(engine, cell)]
+    playing = [Episodes(one, world, system, rules) for one in players(engine, cell, len(world.tasks))]
     if len(playing) > 1:
         return lambda clean, faults, record: walk_at_once(playing, clean, faults, record)
     return lambda clean, faults, record: walk(playing[0], clean, faults, record)
