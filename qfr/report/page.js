@@ -50,6 +50,14 @@ unfold.addEventListener("click", () => {
   unfold.textContent = open ? "Fold everything" : "Unfold everything";
 });
 
+// Ids of rows are for whoever follows a number to its file; others read without them.
+const ids = document.getElementById("ids");
+ids.addEventListener("click", () => {
+  const shown = document.body.classList.toggle("ids");
+  ids.setAttribute("aria-pressed", String(shown));
+  ids.textContent = shown ? "Hide row ids" : "Show row ids";
+});
+
 // The table of contents stays in sight and says where the reader is.
 const contents = document.querySelector("nav ul");
 const links = new Map([...contents.querySelectorAll("a")].map((link) => [link.hash.slice(1), link]));
