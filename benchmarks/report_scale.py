@@ -22,9 +22,9 @@ import numpy as np
 import pandas as pd
 
 from qfr.facts import CellFacts
-from qfr.report.build import build_report
+from qfr.report.content.build import build_report
+from qfr.report.content.material import Material
 from qfr.report.export import write_report
-from qfr.report.material import Material
 
 QUANTS = ("Q8_0", "Q4_K_M", "Q3_K_M")
 TOOLS = ("get_order", "get_customer", "get_discount", "get_shipping_fee", "submit_answer")

@@ -29,7 +29,7 @@ from qfr.canonical import digest
 from qfr.choices import PRESET_BITS
 from qfr.facts import CellFacts
 from qfr.records import Episode, FaultKind
-from qfr.report.build import build_report
+from qfr.report.content.build import build_report
 from qfr.report.export import write_report
 from qfr.tracking.environment import settle
 from qfr.tracking.reading.cells import LoggedCell

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from qfr.analysis.ablation import Ablation, ablations
+from qfr.analysis.contrast.ablation import Ablation, ablations
 from qfr.analysis.frames import join
 from qfr.analysis.targets import TaskTable
 from qfr.clauses import Clause

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qfr.analysis.agreement import agreements, spreads, tau_b
+from qfr.analysis.contrast.agreement import agreements, spreads, tau_b
 from qfr.analysis.frames import join
 from tests.logged import logged_pair
 

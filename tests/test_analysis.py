@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from qfr.analysis import frames
 from qfr.analysis.cells import summarize
-from qfr.analysis.contrasts import Options, contrast_table
-from qfr.analysis.groups import group_contrast, interaction
+from qfr.analysis.contrast.contrasts import Options, contrast_table
+from qfr.analysis.contrast.groups import group_contrast, interaction
 from qfr.analysis.levels import Axis, bits, order_key
 from qfr.analysis.pairing import kept_apart, pairs
 from qfr.analysis.process import process

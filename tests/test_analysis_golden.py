@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from qfr.analysis.cells import summarize
-from qfr.analysis.contrasts import Options, contrast_table
-from qfr.analysis.groups import pooled_test
+from qfr.analysis.contrast.contrasts import Options, contrast_table
+from qfr.analysis.contrast.groups import pooled_test
 from qfr.analysis.levels import Axis
 from qfr.analysis.results import Contrast
 from qfr.analysis.tablefile import read_table

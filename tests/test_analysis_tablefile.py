@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qfr.analysis import contrasts
 from qfr.analysis.cells import summarize
-from qfr.analysis.contrasts import Options, contrast_table
+from qfr.analysis.contrast import contrasts
+from qfr.analysis.contrast.contrasts import Options, contrast_table
 from qfr.analysis.levels import Axis
 from qfr.analysis.tablefile import parse_table, read_table
 from qfr.analysis.tablejson import contrast_file, to_json

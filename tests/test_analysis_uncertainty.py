@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qfr.analysis.contrast.uncertainty import bayesian, stratified
 from qfr.analysis.targets import CellKey, Samples, Target, TaskTable, samples
-from qfr.analysis.uncertainty import bayesian, stratified
 from qfr.stats import bootstrap
 from qfr.stats.bayesian import Way, interval
 from qfr.stats.intervals import Options

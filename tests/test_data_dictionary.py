@@ -18,7 +18,7 @@ from qfr.commands import dictionary
 from qfr.errors import QfrError
 from qfr.journal import encode
 from qfr.records import FaultKind
-from qfr.report.build import build_report
+from qfr.report.content.build import build_report
 from qfr.report.export import write_report
 from qfr.tracking.reading.tables import CALLS, EPISODES, LOOPS, SCORES, call_table, episode_table, loop_table
 from tests.builders import build_cell_episodes, make_work, orders20

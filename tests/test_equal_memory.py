@@ -9,14 +9,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from qfr.analysis.contrasts import Options, contrast_table
-from qfr.analysis.equal_memory import equal_memory
+from qfr.analysis.contrast.contrasts import Options, contrast_table
+from qfr.analysis.contrast.equal_memory import equal_memory
 from qfr.analysis.levels import Axis
 from qfr.analysis.tablefile import parse_table
 from qfr.analysis.targets import TaskTable
 from qfr.cli import main
 from qfr.errors import TableError
-from qfr.report.build import build_report
+from qfr.report.content.build import build_report
 from qfr.report.export import write_report
 from qfr.report.page import page_of
 from qfr.scope import Scope

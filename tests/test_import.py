@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qfr.analysis.contrasts import contrast_table
+from qfr.analysis.contrast.contrasts import contrast_table
 from qfr.analysis.frames import join
 from qfr.analysis.imported import Comparison, Side, compare
 from qfr.analysis.levels import Axis
@@ -22,7 +22,7 @@ from qfr.errors import LogError
 from qfr.foreign import Options as ReadOptions
 from qfr.foreign import Requestor, read_foreign
 from qfr.foreign.measures import BudgetRule, budget_curve
-from qfr.report.build import build_report
+from qfr.report.content.build import build_report
 from qfr.report.notices import notices
 from qfr.report.words import answers, overview
 from qfr.tracking.reading.cells import read_calls, read_episodes

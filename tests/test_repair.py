@@ -10,13 +10,13 @@ from pathlib import Path
 from logged import Logged, logged_pair
 from walks import RULES, small_world
 
-from qfr.analysis.repair import Changed, repairs
+from qfr.analysis.contrast.repair import Changed, repairs
 from qfr.config import ExecutorKind
 from qfr.engine.scripted import ScriptedEngine
 from qfr.episode import MOST_REPAIRS, Episodes, Rules
 from qfr.protocol import REPAIR, asks_repair
 from qfr.records import Episode, FaultKind
-from qfr.report.build import build_report
+from qfr.report.content.build import build_report
 from qfr.report.export import write_report
 from qfr.world.base import sites
 

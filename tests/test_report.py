@@ -14,22 +14,22 @@ import pytest
 from rich.console import Console
 
 from qfr.analysis.cells import summarize
-from qfr.analysis.contrasts import contrast_table
+from qfr.analysis.contrast.contrasts import contrast_table
 from qfr.analysis.levels import Axis
 from qfr.analysis.results import COLUMNS
 from qfr.analysis.tablefile import read_table
 from qfr.errors import UserError
 from qfr.facts import CellFacts
 from qfr.records import FaultKind, Policy
-from qfr.report.build import Gaps, Report, ReportOptions, build_report
 from qfr.report.console import print_contrasts, print_report
+from qfr.report.content.build import Gaps, Report, ReportOptions, build_report
 from qfr.report.export import spreadsheet_safe, write_report
 from qfr.report.figures.panels import panels
-from qfr.report.formats import p_value, signed
+from qfr.report.files import metrics, provenance_frame, result_frame
 from qfr.report.layout import groups, interval
 from qfr.report.notices import clipped, notices
 from qfr.report.page import clip, render_page
-from qfr.report.tables import metrics, provenance_frame, result_frame
+from qfr.report.tables.formats import p_value, signed
 from qfr.report.text import spelled
 from qfr.report.words import answers, overview
 from qfr.stats.intervals import Method

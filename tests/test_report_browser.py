@@ -12,10 +12,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from qfr.facts import CellFacts
 from qfr.records import FaultKind
-from qfr.report.build import Report, ReportOptions, build_report
-from qfr.report.material import Material
+from qfr.report.content.build import Report, ReportOptions, build_report
+from qfr.report.content.material import Material
+from qfr.report.content.transcripts import Transcripts, pack
 from qfr.report.page import render_page
-from qfr.report.transcripts import Transcripts, pack
 from tests.builders import make_facts
 from tests.diagnosed import episode, good, hit
 from tests.logged import logged_pair

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 from qfr.analysis.contexts import contexts, told_apart
-from qfr.analysis.contrasts import contrast_table
+from qfr.analysis.contrast.contrasts import contrast_table
 from qfr.analysis.frames import join
 from qfr.records import Channel, Episode, FaultKind
-from qfr.report.build import Report, build_report
-from qfr.report.material import Material
+from qfr.report.content.build import Report, build_report
+from qfr.report.content.material import Material
+from qfr.report.files import result_frame
 from qfr.report.page import page_of, render_page
-from qfr.report.ranking import rankings
-from qfr.report.tables import result_frame
+from qfr.report.tables.ranking import rankings
 from qfr.tracking.reading.tables import call_table, to_frame
 from tests.builders import make_facts
 from tests.diagnosed import bad, episode, good, hit

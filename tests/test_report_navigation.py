@@ -11,10 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from qfr.records import FaultKind
-from qfr.report.build import build_report
-from qfr.report.material import Material
+from qfr.report.content.build import build_report
+from qfr.report.content.material import Material
+from qfr.report.content.transcripts import Transcripts, pack
 from qfr.report.page import render_page
-from qfr.report.transcripts import Transcripts, pack
 from tests.builders import build_cell_episodes, make_facts, orders20
 from tests.logged import Logged, logged
 from tests.test_report_browser import ARGS, opened

@@ -9,25 +9,25 @@ from dataclasses import replace
 
 import pytest
 
+from qfr.analysis.contrast.family import families, selector
+from qfr.analysis.contrast.named_groups import parse_groups
 from qfr.analysis.diagnostics.divergence import divergences
-from qfr.analysis.family import families, selector
-from qfr.analysis.named_groups import parse_groups
 from qfr.analysis.published import published
 from qfr.errors import TableError, UserError
 from qfr.records import Episode, FaultKind, Policy
-from qfr.report.build import Report, ReportOptions, build_report
+from qfr.report.content.build import Report, ReportOptions, build_report
+from qfr.report.content.material import Material, Measured
+from qfr.report.content.outcomes import MEANINGS, outcome_maps
+from qfr.report.content.transcripts import Parting, Transcripts, fitting, pack
 from qfr.report.contrastfigures import decomposition_figure, ladder_figure
-from qfr.report.contrasttables import ladder_table
+from qfr.report.files import result_frame
 from qfr.report.layout import groups, shortened
 from qfr.report.markdown import escaped, render_markdown
-from qfr.report.material import Material, Measured
 from qfr.report.notices import notices
-from qfr.report.outcomes import MEANINGS, outcome_maps
 from qfr.report.page import page_of, render_page
-from qfr.report.ranking import rankings
-from qfr.report.replication import replication
-from qfr.report.tables import result_frame
-from qfr.report.transcripts import Parting, Transcripts, fitting, pack
+from qfr.report.tables.contrasts import ladder_table
+from qfr.report.tables.ranking import rankings
+from qfr.report.tables.replication import replication
 from qfr.tracking.reading.tables import call_table, to_frame
 from tests.builders import build_cell_episodes, make_facts, orders20
 from tests.diagnosed import episode as made_episode
@@ -263,7 +263,7 @@ def test_a_map_has_a_square_per_site_and_says_how_it_ended() -> None:
 
 
 def test_large_maps_keep_the_tasks_on_which_cells_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qfr.report.outcomes.MOST_ROWS", 10)
+    monkeypatch.setattr("qfr.report.content.outcomes.MOST_ROWS", 10)
     cells = cells_of({("Q8_0", "P0"): ALL, ("Q4_K_M", "P0"): [*ALL[:-1], 0]})
     (one,) = outcome_maps(cells, build_report(cells).joined.tables, Policy.tolerant)
     assert len(one.rows) <= 12

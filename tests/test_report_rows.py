@@ -14,18 +14,18 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from qfr.analysis.contrast.named_groups import parse_groups
 from qfr.analysis.diagnostics.divergence import divergences
-from qfr.analysis.named_groups import parse_groups
 from qfr.analysis.published import published
 from qfr.analysis.results import COLUMNS, Kind
 from qfr.errors import UserError
 from qfr.records import FaultKind
-from qfr.report.build import Report, ReportOptions, build_report
 from qfr.report.console import print_explained
-from qfr.report.explain import explain
+from qfr.report.content.build import Report, ReportOptions, build_report
+from qfr.report.content.explain import explain
+from qfr.report.content.material import Material, Measured
+from qfr.report.content.transcripts import Parting, Transcripts
 from qfr.report.export import write_report
-from qfr.report.material import Material, Measured
-from qfr.report.transcripts import Parting, Transcripts
 from tests.builders import build_cell_episodes, make_facts, orders20
 from tests.logged import Logged, logged_pair
 from tests.test_report_budgets import Store

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from qfr.cli import main
-from qfr.report.build import build_report
+from qfr.report.content.build import build_report
+from qfr.report.content.registration_status import best
 from qfr.report.page import page_of, render_page
-from qfr.report.registration_status import best
 from tests.logged import logged_pair
 from tests.registering import command, make_checkout, quiet_logging
 

@@ -14,18 +14,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from qfr.analysis.cells import summarize
-from qfr.analysis.contrasts import Options, contrast_table
+from qfr.analysis.contrast.contrasts import Options, contrast_table
+from qfr.analysis.contrast.equal_memory import equal_memory
+from qfr.analysis.contrast.family import together
+from qfr.analysis.contrast.interactions import interactions
+from qfr.analysis.contrast.ladder import ladders
+from qfr.analysis.contrast.named_groups import grouped, parse_groups
+from qfr.analysis.contrast.ranking import rank
 from qfr.analysis.decisions.cells import match
 from qfr.analysis.diagnostics.rerun import rerun_pairs
-from qfr.analysis.equal_memory import equal_memory
-from qfr.analysis.family import together
 from qfr.analysis.frames import join
-from qfr.analysis.interactions import interactions
-from qfr.analysis.ladder import ladders
-from qfr.analysis.named_groups import grouped, parse_groups
 from qfr.analysis.pairing import kept_apart, pairs
 from qfr.analysis.process import process
-from qfr.analysis.ranking import rank
 from qfr.analysis.targets import TaskTable
 from qfr.canonical import canonical
 from qfr.clauses import BASES
@@ -34,8 +34,8 @@ from qfr.errors import TableError
 from qfr.front.models import compose_cell
 from qfr.identity import LATER_KEYS, design_id
 from qfr.records import FaultKind, Policy
-from qfr.report.build import ReportOptions, build_report
-from qfr.report.outcomes import outcome_maps
+from qfr.report.content.build import ReportOptions, build_report
+from qfr.report.content.outcomes import outcome_maps
 from qfr.report.page import render_page
 from qfr.scope import AXES, NAMES, check_axis, differ, group, identity_keys, labels, scope_of, told, varying
 from tests.builders import build_cell_episodes, make_facts, make_suite

@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from qfr.analysis.contrasts import Options, contrast_table
+from qfr.analysis.contrast.contrasts import Options, contrast_table
+from qfr.analysis.contrast.ranking import rank
 from qfr.analysis.decisions.cells import match, tables_of
 from qfr.analysis.decisions.files import Gate, to_junit, to_markdown
 from qfr.analysis.decisions.verdict import Decision, Direction, Outcome, Rule, decide
 from qfr.analysis.frames import join
 from qfr.analysis.pairing import together
-from qfr.analysis.ranking import rank
 from qfr.analysis.tablefile import read_table
 from qfr.analysis.targets import Target
 from qfr.records import Policy
-from qfr.report.build import Report, ReportOptions, build_report
 from qfr.report.console import print_report
+from qfr.report.content.build import Report, ReportOptions, build_report
 from qfr.report.markdown import render_markdown
 from qfr.report.page import render_page
-from qfr.report.ranking import rankings
+from qfr.report.tables.ranking import rankings
 from qfr.report.words import answers
 from tests.builders import build_cell_episodes, make_facts, make_suite
 from tests.logged import Logged, logged

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qfr.analysis.decomposition import Bounds, rate_bounds
+from qfr.analysis.contrast.decomposition import Bounds, rate_bounds
 from qfr.analysis.pairing import tables_in_groups
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, TaskTable, full_rates, recovery, shared_tasks

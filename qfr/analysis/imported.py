@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from qfr.analysis.contrasts import Options, contrast_table
+from qfr.analysis.contrast.contrasts import Options, contrast_table
 from qfr.analysis.diagnostics.budget import budget_table
 from qfr.analysis.diagnostics.budget_gap import BudgetGap, budget_gap
 from qfr.analysis.diagnostics.channels import Amplification, amplifications

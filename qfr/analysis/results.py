@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
+from qfr.analysis.contrast.decomposition import Bounds, Decomposition
 from qfr.analysis.decisions.verdict import Decision
-from qfr.analysis.decomposition import Bounds, Decomposition
 from qfr.canonical import digest
 
 _NOT_IN_AN_ID = re.compile("[^a-z0-9]+")

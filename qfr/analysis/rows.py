@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from qfr.analysis.ablation import Ablation
-from qfr.analysis.agreement import Agreement, Spread
 from qfr.analysis.cells import CellSummary
-from qfr.analysis.decomposition import POINTS, Bounds
-from qfr.analysis.family import AdjustedContrast, Together
-from qfr.analysis.groups import GroupContrast
-from qfr.analysis.interactions import Interaction
-from qfr.analysis.ladder import Ladder
-from qfr.analysis.named_groups import Grouped
+from qfr.analysis.contrast.ablation import Ablation
+from qfr.analysis.contrast.agreement import Agreement, Spread
+from qfr.analysis.contrast.decomposition import POINTS, Bounds
+from qfr.analysis.contrast.family import AdjustedContrast, Together
+from qfr.analysis.contrast.groups import GroupContrast
+from qfr.analysis.contrast.interactions import Interaction
+from qfr.analysis.contrast.ladder import Ladder
+from qfr.analysis.contrast.named_groups import Grouped
+from qfr.analysis.contrast.ranking import Ranking
+from qfr.analysis.contrast.repair import Repair
 from qfr.analysis.published import Published
-from qfr.analysis.ranking import Ranking
-from qfr.analysis.repair import Repair
 from qfr.analysis.results import Contrast, Kind, Result, row_id, tidy
 from qfr.analysis.targets import CellKey, Target
 from qfr.analysis.waste import MEASURES, Waste

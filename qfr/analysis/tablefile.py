@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qfr.analysis.equal_memory import Size
+from qfr.analysis.contrast.equal_memory import Size
 from qfr.analysis.targets import CellKey, TaskTable
 from qfr.errors import TableError, did_you_mean
 from qfr.stats.lattice import IntArray

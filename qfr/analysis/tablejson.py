@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from qfr.analysis.cells import CellSummary
-from qfr.analysis.contrasts import Options, contrast_table
-from qfr.analysis.equal_memory import VARY, equal_memory
-from qfr.analysis.family import families
-from qfr.analysis.interactions import Interaction, interactions
+from qfr.analysis.contrast.contrasts import Options, contrast_table
+from qfr.analysis.contrast.equal_memory import VARY, equal_memory
+from qfr.analysis.contrast.family import families
+from qfr.analysis.contrast.interactions import Interaction, interactions
+from qfr.analysis.contrast.named_groups import Grouped, NamedGroup, grouped, not_run
 from qfr.analysis.levels import Axis
-from qfr.analysis.named_groups import Grouped, NamedGroup, grouped, not_run
 from qfr.analysis.results import COLUMNS, VERSION, Contrast, Plain, Result
 from qfr.analysis.rows import contrast_row, group_row, interaction_row
 from qfr.analysis.tablefile import ResultTable

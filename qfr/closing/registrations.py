@@ -5,7 +5,7 @@ from __future__ import annotations
 from qfr.errors import RegistrationError
 from qfr.registration.run_under import find_record
 from qfr.registration.store import runs_under
-from qfr.report.registration_status import Frozen, Registrations
+from qfr.report.content.registration_status import Frozen, Registrations
 from qfr.tracking.reading.reader import Reading
 from qfr.tracking.reading.search import is_complete
 from qfr.tracking.store import Store

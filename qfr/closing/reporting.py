@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 
 import qfr
-from qfr.analysis.family import Selector, selector
-from qfr.analysis.named_groups import NamedGroup, parse_groups
+from qfr.analysis.contrast.family import Selector, selector
+from qfr.analysis.contrast.named_groups import NamedGroup, parse_groups
 from qfr.analysis.published import Published, published
 from qfr.closing.registrations import registrations_of
 from qfr.closing.unchanged import SETTINGS_TAG, report_folder
@@ -21,13 +21,13 @@ from qfr.config import CellConfig
 from qfr.errors import TrackingError
 from qfr.grid.show import console
 from qfr.records import Policy
-from qfr.report.build import Report, ReportOptions, build_report, gaps_of
 from qfr.report.console import print_answer, print_report
+from qfr.report.content.build import Report, ReportOptions, build_report, gaps_of
+from qfr.report.content.gather import gather
 from qfr.report.export import ReportFiles, write_report
-from qfr.report.gather import gather
+from qfr.report.files import artifacts, metrics
 from qfr.report.images import write_images
 from qfr.report.page import page_of
-from qfr.report.tables import artifacts, metrics
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Method
 from qfr.tracking.environment import redact

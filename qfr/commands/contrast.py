@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 
 from qfr.analysis.cells import summarize
-from qfr.analysis.contrasts import Options
-from qfr.analysis.equal_memory import VARY
+from qfr.analysis.contrast.contrasts import Options
+from qfr.analysis.contrast.equal_memory import VARY
+from qfr.analysis.contrast.named_groups import parse_groups
 from qfr.analysis.levels import Axis
-from qfr.analysis.named_groups import parse_groups
 from qfr.analysis.tablefile import read_table
 from qfr.analysis.tablejson import VARIES, contrast_file, further_file, memory_file, to_json
 from qfr.analysis.targets import Target

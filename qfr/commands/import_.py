@@ -16,7 +16,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from qfr.analysis.contrasts import Options as ContrastOptions
+from qfr.analysis.contrast.contrasts import Options as ContrastOptions
 from qfr.analysis.imported import Comparison, Side, compare
 from qfr.analysis.levels import NOT_STATED, bits
 from qfr.archive.foreign_logs import EXPERIMENT, MOST_K, Log, Logged, cell_of, check_store, log_import
@@ -26,8 +26,8 @@ from qfr.commands.neutral import Named, all_neutral, import_neutral
 from qfr.errors import ConfigError, LogError
 from qfr.foreign import Options, Release, read_logs
 from qfr.grid.show import console
-from qfr.report.imported import plain, print_log
-from qfr.report.imported_pairs import print_comparison
+from qfr.report.imports.logs import plain, print_log
+from qfr.report.imports.pairs import print_comparison
 from qfr.tracking.store import Store, open_store
 
 _RELEASES = {"before": Release.before, "since": Release.since, "unknown": Release.unknown}

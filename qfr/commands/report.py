@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from qfr.analysis.equal_memory import VARY as MEMORY
-from qfr.analysis.family import selector
+from qfr.analysis.contrast.equal_memory import VARY as MEMORY
+from qfr.analysis.contrast.family import selector
+from qfr.analysis.contrast.named_groups import parse_groups
 from qfr.analysis.levels import Axis
-from qfr.analysis.named_groups import parse_groups
 from qfr.analysis.published import NAMES, published
 from qfr.canonical import digest
 from qfr.closing.reporting import ReportRequest, kept_settings, make_report, report_sweep
@@ -33,7 +33,7 @@ from qfr.errors import TableError, TrackingError, UserError
 from qfr.grid.show import console
 from qfr.records import Policy
 from qfr.report.console import print_explained
-from qfr.report.explain import explain
+from qfr.report.content.explain import explain
 from qfr.scope import VARIES, check_axis
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Method

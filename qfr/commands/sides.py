@@ -15,7 +15,7 @@ from qfr.config import PRESET_BITS
 from qfr.errors import ConfigError, did_you_mean
 from qfr.facts import CellFacts
 from qfr.records import Policy
-from qfr.report.ranking import ONE_LOOK
+from qfr.report.tables.ranking import ONE_LOOK
 from qfr.scope import NAMES, group, varying
 from qfr.scoring import SCORER_VERSION
 from qfr.tracking.reading.cells import LoggedCell

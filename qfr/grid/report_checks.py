@@ -9,9 +9,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from qfr.analysis.family import Selector, selector
+from qfr.analysis.contrast.family import Selector, selector
+from qfr.analysis.contrast.named_groups import parse_groups
 from qfr.analysis.levels import Axis, order_key
-from qfr.analysis.named_groups import parse_groups
 from qfr.analysis.published import NAMES
 from qfr.analysis.targets import Target
 from qfr.choices import check_among, check_preset

@@ -168,7 +168,7 @@ class AnalysisPlan:
     family: str
     # What p values are adjusted over, in words.
     selectors: tuple[Mapping[str, str], ...]
-    # The declared family: which contrasts it takes in (`qfr.analysis.family`); empty = not declared.
+    # The declared family: which contrasts it takes in (`qfr.analysis.contrast.family`); empty = not declared.
     groups: str
     # Named groups of presets that are compared; empty = none.
     exclusions: tuple[str, ...]

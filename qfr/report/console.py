@@ -14,15 +14,15 @@ from qfr.analysis.cells import CellSummary
 from qfr.analysis.results import Contrast
 from qfr.analysis.tablejson import Further
 from qfr.analysis.targets import Target
-from qfr.report.build import Report
-from qfr.report.cellviews import recovery_tables
-from qfr.report.contrasttables import group_table, interaction_table
-from qfr.report.explain import Explained
-from qfr.report.formats import p_value, percent, signed
+from qfr.report.content.build import Report
+from qfr.report.content.explain import Explained
 from qfr.report.layout import TITLES, Group, groups, interval, memory_groups
 from qfr.report.notices import clipped, notices
-from qfr.report.ranking import rankings
-from qfr.report.views import Table as View
+from qfr.report.tables.cells import recovery_tables
+from qfr.report.tables.contrasts import group_table, interaction_table
+from qfr.report.tables.formats import p_value, percent, signed
+from qfr.report.tables.ranking import rankings
+from qfr.report.tables.views import Table as View
 from qfr.report.words import answers, overview, varies
 
 #: Turned signs that the terminal lists; the page lists all.

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qfr.analysis.cells import CellSummary
-from qfr.analysis.ladder import KINDS, Ladder
+from qfr.analysis.contrast.ladder import KINDS, Ladder
 from qfr.analysis.levels import Axis, order_key
 from qfr.analysis.pairing import variant_names
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
 from qfr.faults import FAULTS, FaultKind
-from qfr.report.build import Report
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
-from qfr.report.formats import percent, signed
+from qfr.report.content.build import Report
 from qfr.report.layout import Group, interval, title_of
 from qfr.report.processfigures import preset_styles
+from qfr.report.tables.formats import percent, signed
 from qfr.scope import group
 
 _SUM = -1

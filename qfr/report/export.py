@@ -12,11 +12,11 @@ import pandas as pd
 
 from qfr.analysis.results import VERSION
 from qfr.errors import UserError
-from qfr.report.build import Report
+from qfr.report.content.build import Report
+from qfr.report.files import provenance_frame, result_frame, result_record, run_frame
 from qfr.report.markdown import render_markdown
 from qfr.report.notices import notices
 from qfr.report.page import render_page
-from qfr.report.tables import provenance_frame, result_frame, result_record, run_frame
 from qfr.report.words import answers, overview, varies
 
 #: Spreadsheets run a cell that begins with one of these as a formula.

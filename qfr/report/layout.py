@@ -12,10 +12,10 @@ from qfr.analysis.levels import NOT_STATED, Axis, order_key
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import CellKey, Target
 from qfr.analysis.trials import FOREIGN
-from qfr.report.formats import ends
+from qfr.report.tables.formats import ends
 
 if TYPE_CHECKING:
-    from qfr.report.build import Report
+    from qfr.report.content.build import Report
 
 #: The three panels of Hu 2026, figure 1.
 PANELS = (Target.own, Target.matched, Target.full)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from qfr.report.build import Report
+from qfr.report.content.build import Report
 from qfr.report.layout import groups, memory_groups
 from qfr.report.notices import notices
 from qfr.report.page import clip
-from qfr.report.ranking import rankings
-from qfr.report.registration_tables import standing_table
-from qfr.report.replication import replication
+from qfr.report.tables.ranking import rankings
+from qfr.report.tables.registration import standing_table
+from qfr.report.tables.replication import replication
+from qfr.report.tables.views import Entry, Table, contrast_table
 from qfr.report.text import spelled
-from qfr.report.views import Entry, Table, contrast_table
 from qfr.report.words import answers, overview, varies
 
 #: Marks up, links, mentions someone or refers to an issue; model text may do none of these.

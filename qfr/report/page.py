@@ -9,21 +9,14 @@ from importlib.resources import files
 import jinja2
 
 from qfr.records import Policy
-from qfr.report import cellviews, contrasttables, views
-from qfr.report.ablations import ablation_sections
-from qfr.report.agreement import agreement_tables
-from qfr.report.build import Report
+from qfr.report.content.build import Report
+from qfr.report.content.transcripts import Transcripts
 from qfr.report.figures.palette import dark_of_light, script
-from qfr.report.imported_page import log_table
-from qfr.report.imported_process import only_imported
+from qfr.report.imports.page import log_table
+from qfr.report.imports.process import only_imported
 from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
-from qfr.report.processtables import parting_table, process_tables, rerun_table
-from qfr.report.ranking import ONE_LOOK, Ranking, rankings
-from qfr.report.registration_tables import standing_table
-from qfr.report.repairs import repair_sections
-from qfr.report.replication import Replication, replication
 from qfr.report.sections import (
     FigureView,
     Illustrated,
@@ -35,9 +28,18 @@ from qfr.report.sections import (
     map_view,
     prompt_sections,
 )
+from qfr.report.tables import cells as cellviews
+from qfr.report.tables import contrasts as contrasttables
+from qfr.report.tables import views
+from qfr.report.tables.ablations import ablation_sections
+from qfr.report.tables.agreement import agreement_tables
+from qfr.report.tables.process import parting_table, process_tables, rerun_table
+from qfr.report.tables.ranking import ONE_LOOK, Ranking, rankings
+from qfr.report.tables.registration import standing_table
+from qfr.report.tables.repairs import repair_sections
+from qfr.report.tables.replication import Replication, replication
+from qfr.report.tables.waste import waste_table
 from qfr.report.text import spelled
-from qfr.report.transcripts import Transcripts
-from qfr.report.waste import waste_table
 from qfr.report.words import Answer, answers, overview, varies
 
 #: A longer text is cut on the page; the files hold it whole.

@@ -12,9 +12,9 @@ from qfr.analysis.pairing import variant_names
 from qfr.analysis.targets import CellKey
 from qfr.records import FaultKind
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
-from qfr.report.diagnosed import Agent, Compared, Diagnosed
-from qfr.report.formats import signed
+from qfr.report.content.diagnosed import Agent, Compared, Diagnosed
 from qfr.report.layout import title_of
+from qfr.report.tables.formats import signed
 from qfr.scope import Scope, group
 from qfr.stats.intervals import Estimate
 

@@ -6,17 +6,18 @@ import json
 from dataclasses import dataclass
 
 from qfr.analysis.contexts import told_apart
-from qfr.analysis.ladder import Ladder
-from qfr.report import contrasttables, views
-from qfr.report.build import Report
+from qfr.analysis.contrast.ladder import Ladder
 from qfr.report.charts import Figure
+from qfr.report.content.build import Report
+from qfr.report.content.outcomes import MEANINGS, Map, agent_name
 from qfr.report.contrastfigures import OverPrompts, decomposition_figure, ladder_figure, prompt_figures
 from qfr.report.figures.draw import drawn, height, label
 from qfr.report.figures.heat import drawn_map, map_height
 from qfr.report.figures.palette import MARK_SIGNS
 from qfr.report.figures.panels import panels
 from qfr.report.layout import Group, shortened
-from qfr.report.outcomes import MEANINGS, Map, agent_name
+from qfr.report.tables import contrasts as contrasttables
+from qfr.report.tables import views
 from qfr.report.text import spelled
 
 

@@ -22,8 +22,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from qfr.analysis.contrast.decomposition import POINTS, Bounds, undelivered_bounds
 from qfr.analysis.decisions.bound import ALPHA, fewest_tasks, lower_bound, tasks_to_show, upper_bound
-from qfr.analysis.decomposition import POINTS, Bounds, undelivered_bounds
 from qfr.analysis.targets import Samples, Target, TaskTable, samples
 from qfr.stats import bootstrap, lattice, power
 from qfr.stats.bayesian import interval

@@ -6,8 +6,8 @@ import html
 
 import plotly.graph_objects as go
 
+from qfr.report.content.outcomes import Map
 from qfr.report.figures.palette import SQUARES, base_layout, safe_json
-from qfr.report.outcomes import Map
 
 
 def map_height(chart: Map) -> int:

@@ -14,8 +14,8 @@ import plotly.graph_objects as go
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
 from qfr.report.figures.palette import GRID, MARKS, NOTHING, SERIES, ZERO, base_layout, safe_json
-from qfr.report.formats import signed
 from qfr.report.layout import TITLES, Group, Pair, interval
+from qfr.report.tables.formats import signed
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,3 @@
+"""The parts of a page that speak of imported logs: `logs` (what is known of each), `pairs`, `process`,
+`page`.
+"""

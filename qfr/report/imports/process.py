@@ -1,0 +1,133 @@
+"""Diagnostics of imported logs: what such a log cannot show has no value, and says why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+import pandas as pd
+
+from qfr.analysis.diagnostics.channels import Amplification, ChannelRate
+from qfr.analysis.diagnostics.events import Behaviour
+from qfr.analysis.diagnostics.length import Length
+from qfr.analysis.diagnostics.recovery import Recovery
+from qfr.analysis.diagnostics.resampled import missing
+from qfr.analysis.trials import FOREIGN, planned
+from qfr.facts import CellFacts
+from qfr.records import Channel
+from qfr.report.tables.counted import RuledCurve
+from qfr.stats.intervals import Options
+
+#: Title of a report of imported logs alone.
+TITLE = "Imported logs: success, and how calls fail"
+_NO_FORMAT = "not observable: the log lists no call that could not be read"
+_NO_REPORT = "not observable: these programs have no way to report a failure"
+_NO_TOKENS = "not observable: the log does not count these tokens"
+
+
+def imported(facts: CellFacts) -> bool:
+    """Whether the cell is a log of another program without faults."""
+    return facts.executor == FOREIGN
+
+
+def only_imported(facts: Iterable[CellFacts]) -> bool:
+    """Whether a report is of imported logs alone: nothing was injected, and both policies say the same."""
+    given = tuple(facts)
+    return bool(given) and all(one.executor == FOREIGN for one in given)
+
+
+def blind(facts: CellFacts) -> str:
+    """Why calls and errors cannot be seen in a cell; empty where they can."""
+    return planned(facts).blind if imported(facts) else str(external(facts.config).get("blind", ""))
+
+
+@lru_cache(maxsize=1024)
+def external(config: str) -> Mapping[str, object]:
+    """What a cell of the neutral format says of its file; nothing of any other cell."""
+    about = json.loads(config).get("external") if config.startswith('{"external"') else None
+    return about if isinstance(about, dict) else {}
+
+
+def hidden(facts: CellFacts, event: str) -> str:
+    """Why a cell cannot show an event; empty where it can."""
+    if not imported(facts):
+        unseen = external(facts.config).get("unseen")
+        if isinstance(unseen, list) and event in unseen:
+            return _NO_FORMAT if event == Channel.form else _NO_REPORT
+        return blind(facts)
+    if event == Channel.form:
+        return _NO_FORMAT
+    return _NO_REPORT if event == Behaviour.premature_give_up else blind(facts)
+
+
+def seen_rates(rates: Iterable[ChannelRate], facts: CellFacts, options: Options) -> tuple[ChannelRate, ...]:
+    """Rates, those of events that the log cannot show without a value."""
+    found = []
+    for rate in rates:
+        if reason := hidden(facts, rate.event):
+            none = missing(0, options, reason)
+            rate = replace(rate, per_call=none, per_episode=none)
+        found.append(rate)
+    return tuple(found)
+
+
+def seen_amplifications(
+    found: Iterable[Amplification], first: CellFacts, second: CellFacts
+) -> tuple[Amplification, ...]:
+    """Amplifications of the events that both logs can show."""
+    return tuple(one for one in found if not hidden(first, one.event) and not hidden(second, one.event))
+
+
+def seen_curves(curves: Iterable[RuledCurve], facts: CellFacts, options: Options) -> tuple[RuledCurve, ...]:
+    """S(K), without a value where the log cannot show failed calls."""
+    reason = blind(facts)
+    if not reason:
+        return tuple(curves)
+    none = missing(0, options, reason)
+    return tuple(
+        replace(
+            one, curve=replace(one.curve, points=tuple(replace(p, success=none) for p in one.curve.points))
+        )
+        for one in curves
+    )
+
+
+def seen_recovery(found: Iterable[Recovery], facts: CellFacts, options: Options) -> tuple[Recovery, ...]:
+    """What follows an error; the log does not count the tokens of a call."""
+    if not imported(facts):
+        return tuple(found)
+    if blind(facts):
+        return ()
+    return tuple(replace(one, tokens_out=missing(0, options, _NO_TOKENS)) for one in found)
+
+
+def seen_lengths(
+    found: Iterable[Length], facts: CellFacts, options: Options, *, tokens: bool
+) -> tuple[Length, ...]:
+    """Lengths, without a value where the log does not count; `tokens`: it counts those that are written."""
+    if not imported(facts):
+        return tuple(found)
+    reasons = {
+        "turns": blind(facts),
+        "tokens_in": _NO_TOKENS,
+        "tokens_out": "" if tokens else _NO_TOKENS,
+    }
+    return tuple(
+        replace(one, mean=missing(0, options, reason), quantiles=())
+        if (reason := reasons[one.measure])
+        else one
+        for one in found
+    )
+
+
+def with_tokens(episodes: pd.DataFrame, details: pd.DataFrame | None) -> tuple[pd.DataFrame, bool]:
+    """Episodes with the tokens that the log counts, and whether it counts those of every simulation."""
+    if details is None or "completion_tokens" not in details or details["completion_tokens"].isna().any():
+        return episodes, False
+    keys = ["task", "trial"]
+    tokens = episodes[keys].merge(details, on=keys, how="left", validate="one_to_one")["completion_tokens"]
+    if tokens.isna().any():
+        return episodes, False
+    return episodes.assign(tokens_out=tokens.to_numpy(dtype="int64")), True

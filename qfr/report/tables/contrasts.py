@@ -1,0 +1,189 @@
+"""Tables of contrasts beyond pairs of cells: ladder, interactions, groups, several tests at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from qfr.analysis.contrast.family import Family, Together
+from qfr.analysis.contrast.interactions import Interaction
+from qfr.analysis.contrast.ladder import KINDS, Ladder
+from qfr.analysis.contrast.named_groups import Grouped
+from qfr.analysis.results import Contrast, Result
+from qfr.analysis.rows import contrast_row, group_row, interaction_row, ladder_rows, together_rows
+from qfr.analysis.targets import Target
+from qfr.faults import FAULTS, USUAL
+from qfr.report.layout import TITLES
+from qfr.report.tables.formats import NONE, ends, p_value, percent, percents, signed
+from qfr.report.tables.specs import PAIR, Column, Line, named, of, points, table
+from qfr.report.tables.views import Entry, Table
+
+
+def ladder_table(ladder: Ladder) -> Table:
+    """Clean pass, each kind of fault, and invented answers (Hu 2026, table 3)."""
+    rows = tuple(ladder_rows(ladder))
+    kinds = [kind for kind in KINDS if any(one.fault == kind for one in rows)]
+
+    def clean(line: Line) -> Entry:
+        one, few = line[0], line[0].reliable is False
+        return Entry(f"{one.certified_a}/{one.n_tasks_a}", "few" if few else "", few, id=one.id)
+
+    def step(one: Result) -> Entry:
+        share = "" if one.value is None else f"{percent(one.value, 0)} {percents(one.low, one.high, 0)}"
+        return Entry(f"{one.count_a}/{one.of_a}", share.strip(), one.reliable is False, id=one.id)
+
+    def invented(one: Result) -> Entry:
+        return Entry(str(one.count_a), id=one.id)
+
+    steps = (of(f"{FAULTS[kind].title} ({kind})", step, fault=str(kind), missing="not run") for kind in kinds)
+    return table(
+        rows,
+        lambda one: one.a,
+        (
+            named("Preset", lambda one: one.a or ""),
+            Column("Clean", clean),
+            *steps,
+            of("Invented", invented, item="invented"),
+        ),
+        "Each preset on its own certified tasks: certified tasks of all, successful of delivered fault "
+        "episodes with the Wilson 95 % interval, and answers invented although the dead tool made them "
+        "unknowable.",
+        headers=1,
+    )
+
+
+def interaction_table(found: Iterable[Interaction]) -> Table:
+    """Differences of differences."""
+    return table(
+        map(interaction_row, found),
+        lambda one: one.id,
+        (
+            named("Prompts", lambda one: f"{one.prompt} − {one.item}"),
+            named("Presets", lambda one: f"{one.a} − {one.b}"),
+            _target(),
+            of("Difference of differences", points),
+            of("n tasks", lambda one: Entry(str(one.n_tasks), id=one.id)),
+            of(
+                "Sign p",
+                lambda one: Entry(p_value(one.sign_p), f"sign-flip {p_value(one.signflip_p)}", id=one.id),
+            ),
+        ),
+        "Prompt × preset: the difference of the presets under the first prompt minus that under the "
+        "second, in points, paired over tasks (matched: certified by all four cells), 95 % task-bootstrap "
+        "interval; p "
+        "unadjusted.",
+    )
+
+
+def group_table(found: Iterable[Grouped]) -> Table:
+    """Named groups of presets."""
+
+    def sides(one: Result) -> str:
+        first, second = one.item.split(" − ")
+        return f"{one.a} ({first}) − {one.b} ({second})"
+
+    def tasks(one: Result) -> Entry:
+        told = f"{one.favour_a} up, {one.ties} tied, {one.favour_b} down"
+        return Entry(f"{one.n_tasks}", told, id=one.id)
+
+    def pooled(one: Result) -> Entry:
+        told = f"{one.count_a}/{one.of_a} against {one.count_b}/{one.of_b}"
+        return Entry(told, f"p {p_value(one.fisher_p)}; {'; '.join(one.remarks)}", True, id=one.id)
+
+    def sign(one: Result) -> Entry:
+        return Entry(p_value(one.sign_p), f"smallest possible {p_value(one.smallest_p)}", id=one.id)
+
+    return table(
+        map(group_row, found),
+        lambda one: one.id,
+        (
+            named("Cell", _where, lambda one: one.policy or ""),
+            named("Groups", sides),
+            of("Difference", points),
+            of("n tasks", tasks),
+            of("Sign p", sign),
+            of("Pooled episodes", pooled),
+        ),
+        "Named groups of presets on the tasks that every member certified, in points; each task counts with "
+        "its mean over the group's members. 95 % task-bootstrap interval. Last column: pooled episodes, "
+        "Fisher's exact test.",
+        title="Named groups of presets",
+    )
+
+
+def family_table(contrasts: Sequence[Contrast], family: Family) -> Table:
+    """Adjusted tests of one family."""
+
+    def adjusted(plain: float | None, by_holm: float | None, by_bh: float | None, name: str) -> Entry:
+        told = "no test" if by_holm is None else f"Holm {p_value(by_holm)}, BH {p_value(by_bh)}"
+        return Entry(p_value(plain), told, id=name)
+
+    tests = sum(one.sign_holm is not None for one in family.members)
+    what = (
+        "The declared family"
+        if family.declared
+        else "No family was declared; adjusted over one target and policy"
+    )
+    return table(
+        (contrast_row(contrasts[one.place], one) for one in family.members),
+        lambda one: one.id,
+        (
+            named("Where", _where, lambda one: one.policy or ""),
+            PAIR,
+            _target(),
+            of("Points", points),
+            of("Sign p", lambda one: adjusted(one.sign_p, one.sign_holm_p, one.sign_bh_p, one.id)),
+            of(
+                "Sign-flip p",
+                lambda one: adjusted(one.signflip_p, one.signflip_holm_p, one.signflip_bh_p, one.id),
+            ),
+        ),
+        f"{what}: {tests} tests. Sign test and sign-flip test, plain p; below: adjusted by Holm "
+        "(family-wise error) and by Benjamini and Hochberg (false discovery rate).",
+        title=f"Tests of {'the declared family' if family.declared else 'one target and policy'}, adjusted",
+    )
+
+
+def together_table(found: Iterable[Together]) -> Table:
+    """Simultaneous intervals over the prompts."""
+
+    def by_prompt(line: Line) -> Entry:
+        told = [f"{one.prompt} {signed(one.points)} {ends(one.low, one.high)}".strip() for one in line]
+        return Entry(told[0], "\n".join(told[1:]), id=" ".join(one.id for one in line))
+
+    def critical(line: Line) -> Entry:
+        one = line[0]
+        value = NONE if one.critical is None else f"{one.critical:.2f}"
+        return Entry(value, f"{one.resamples:,} resamples", id=one.id)
+
+    return table(
+        (row for one in found for row in together_rows(one)),
+        lambda one: (one.model, one.fault, one.policy, one.scope, one.a, one.b, one.target),
+        (
+            named(
+                "Where",
+                lambda one: " ".join(part for part in (one.model, one.fault, one.policy) if part),
+                lambda one: one.scope,
+            ),
+            PAIR,
+            _target(),
+            Column("By prompt", by_prompt),
+            Column("Critical", critical),
+        ),
+        "Intervals that hold for all prompts at once (95 %, max-T over joint task weights), in points; "
+        "critical = their half-width in standard errors (1.96 for a single one).",
+        title="Intervals that hold for all prompts at once",
+    )
+
+
+def _target() -> Column:
+    return named("Target", lambda one: TITLES[Target(one.target or "")].split(":")[0].lower())
+
+
+def _where(one: Result) -> str:
+    names = (
+        one.model,
+        one.level and one.level.lower(),
+        one.prompt,
+        one.fault if one.fault != USUAL else None,
+    )
+    return " ".join(name for name in names if name)
