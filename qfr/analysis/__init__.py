@@ -1,15 +1,11 @@
 """From finished cells to targets, contrasts and summaries: pure functions over tables in memory.
 
 - `targets`: one row per task (`TaskTable`) and the evaluation targets clean, own, matched, full, S*, ungated
-- `levels`: which level of an axis counts as the higher one
-- `pairing`: which cells may be contrasted, and what keeps the others apart
-- `contrasts`: A minus B with interval and exact tests
-- `decomposition`: what a full-pipeline difference is made of, and what undelivered faults could change
-- `cells`: one summary per cell and policy
-- `groups`: named groups of presets, and differences of differences
-- `overall`: presets averaged over their prompts
-- `frames`: cells as the tracking store returns them, turned into task tables
-- `process`: how episodes ended, error channels, fault states
-- `trials`, `imported`: logs of other programs as task tables, and two of them against each other
-- `tablefile`: the JSON format of `qfr contrast`
+- `pairing`, `levels`: which cells may be contrasted, and which level of an axis counts as the higher one
+- `contrast/`: A minus B with interval and exact tests, what a difference is made of, groups, ladders,
+rankings - `decisions/`: what may be said of a contrast, decided once; the sequential gate - `diagnostics/`:
+the process (Jang 2026) - `results`, `rows`: the one table of results - `cells`, `frames`, `process`, `waste`:
+summaries of cells, tables from logs, how episodes ended and what they cost - `trials`, `imported`: logs of
+other programs as task tables, and two of them against each other - `tablefile`, `tablejson`: the JSON format
+of `qfr contrast`; `published`: published results
 """
