@@ -25,7 +25,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Result:
+class ToolAnswer:
     """A tool's answer as the log holds it."""
 
     id: str
@@ -52,7 +52,7 @@ class Message:
     # Who wrote it; None for tool results and system messages.
     text: str = ""
     calls: tuple[Asked, ...] = ()
-    results: tuple[Result, ...] = ()
+    results: tuple[ToolAnswer, ...] = ()
     cut: bool = False
     # The text ran into the token limit.
     given: bool = False
@@ -135,10 +135,10 @@ def tools_of_user(calls: Iterable[ForeignCall]) -> frozenset[str]:
     )
 
 
-def _pair(messages: tuple[Message, ...]) -> dict[tuple[int, int], Result]:
+def _pair(messages: tuple[Message, ...]) -> dict[tuple[int, int], ToolAnswer]:
     """Results by (message, call). Ids may repeat: a result answers the oldest open call of its id."""
     opened: defaultdict[tuple[Requestor, str], deque[tuple[int, int]]] = defaultdict(deque)
-    answers: dict[tuple[int, int], Result] = {}
+    answers: dict[tuple[int, int], ToolAnswer] = {}
     for message in messages:
         for at, asked in enumerate(message.calls):
             opened[asked.requestor, asked.id].append((message.index, at))
@@ -155,7 +155,7 @@ def _pair(messages: tuple[Message, ...]) -> dict[tuple[int, int], Result]:
     return answers
 
 
-def _call(message: int, turn: int, asked: Asked, answer: Result | None) -> ForeignCall:
+def _call(message: int, turn: int, asked: Asked, answer: ToolAnswer | None) -> ForeignCall:
     failure = classify(answer.text) if answer is not None and answer.failed else None
     return ForeignCall(
         requestor=asked.requestor,
@@ -170,7 +170,7 @@ def _call(message: int, turn: int, asked: Asked, answer: Result | None) -> Forei
 
 
 def _turn(
-    index: int, text: str, cut: bool, asked: Asked, answer: Result | None, failure: FailureKind | None
+    index: int, text: str, cut: bool, asked: Asked, answer: ToolAnswer | None, failure: FailureKind | None
 ) -> Turn:
     return Turn(
         index=index,

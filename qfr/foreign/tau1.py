@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from qfr.canonical import canonical, digest, read_json
 from qfr.errors import did_you_mean
 from qfr.foreign.common import ForeignInfo, ForeignRun, Options, Release, Requestor, SourceKind
-from qfr.foreign.conversation import Asked, Message, Result, converse
+from qfr.foreign.conversation import Asked, Message, ToolAnswer, converse
 from qfr.foreign.node import Loaded, Node, shown
 from qfr.foreign.tau2_messages import content
 from qfr.foreign.text_calls import read_text_agent
@@ -186,7 +186,7 @@ def _message(index: int, node: Node) -> Message:
         )
     text = content(node.get("content"))
     if role == "tool":
-        answer = Result(node.get("tool_call_id").name_or(""), Requestor.agent, text, None)
+        answer = ToolAnswer(node.get("tool_call_id").name_or(""), Requestor.agent, text, None)
         return Message(index, node.where, None, results=(answer,))
     if role == "system":
         return Message(index, node.where, None, text)

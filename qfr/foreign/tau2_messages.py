@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qfr.canonical import canonical
 from qfr.errors import did_you_mean
 from qfr.foreign.common import Requestor
-from qfr.foreign.conversation import Asked, Message, Result
+from qfr.foreign.conversation import Asked, Message, ToolAnswer
 from qfr.foreign.node import Node, shown
 
 # What the program itself says first, in every conversation that has no given history.
@@ -104,9 +104,9 @@ def _asked(node: Node, writer: Requestor) -> Asked:
     )
 
 
-def _result(node: Node) -> Result:
+def _result(node: Node) -> ToolAnswer:
     flag = node.get("error")
-    return Result(
+    return ToolAnswer(
         id=node.get("id").name_or(""),
         requestor=_requestor(node.get("requestor"), Requestor.agent),
         text=content(node.get("content")),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from qfr.canonical import canonical
 from qfr.foreign.common import Requestor
-from qfr.foreign.conversation import Asked, Message, Result
+from qfr.foreign.conversation import Asked, Message, ToolAnswer
 
 _ACTION = "Action:"
 _ANSWER = re.compile(r"API output:\s?")
@@ -53,7 +53,7 @@ def read_text_agent(messages: Sequence[Message]) -> tuple[Message, ...] | None:
             read.append(replace(message, text=action.thought, calls=(call,)))
             continue
         elif asked and message.role is Requestor.user and (found := _ANSWER.match(message.text)):
-            answer = Result(asked, Requestor.agent, message.text[found.end() :], None)
+            answer = ToolAnswer(asked, Requestor.agent, message.text[found.end() :], None)
             read.append(replace(message, role=None, text="", results=(answer,)))
         else:
             read.append(message)

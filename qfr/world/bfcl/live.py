@@ -23,7 +23,7 @@ _ROOM = 2_000_000
 
 
 @dataclass(frozen=True)
-class Result:
+class Returned:
     """What a method returned."""
 
     text: str
@@ -69,20 +69,20 @@ class Live:
         """The method behind a tool."""
         return next(getattr(one, tool) for one in self.instances.values() if hasattr(one, tool))
 
-    def call(self, tool: str, arguments: Mapping[str, Json]) -> Result:
+    def call(self, tool: str, arguments: Mapping[str, Json]) -> Returned:
         """Call a method. Whatever it raises is an error, as in the benchmark."""
         for name, most in _MOST.items():
             value = arguments.get(name)
             if isinstance(value, Decimal) and abs(value) > most:
-                return Result("", None, f"{name} must be between -{most} and {most}.")
+                return Returned("", None, f"{name} must be between -{most} and {most}.")
         with Caught() as caught:
             given = self._made(tool, {name: native(value) for name, value in arguments.items()})
             text = _text(given)
             record = _record(given)
         if caught.error is not None:
-            return Result("", None, f"Error during execution: {caught.error}")
+            return Returned("", None, f"Error during execution: {caught.error}")
         told = given.get("error") if isinstance(given, dict) else None
-        return Result(text, record) if told is None else Result(text, None, str(told))
+        return Returned(text, record) if told is None else Returned(text, None, str(told))
 
     def _made(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """The call itself; it may change the precision of the arithmetic, which is put back."""
