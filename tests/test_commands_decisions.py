@@ -221,6 +221,16 @@ def test_targets_and_policies(store: Store, call: Call) -> None:
     assert "strict scoring" in compare(call, "q3_k_m", "--policy", "strict")[1]
 
 
+def test_cells_without_faults_are_compared_by_their_clean_pass(store: Store, call: Call) -> None:
+    for quant in ("Q8_0", "F16"):
+        built = build_cell_episodes(GOOD, SHAPES)
+        facts = dataclasses.replace(make_facts("llama", quant, "P0", "none"), model_bytes=BYTES[quant])
+        log_cell(store, cell(facts, built.clean, built.clean))
+    code, _, error = compare(call, "f16")
+    assert (code, "--target clean" in error) == (4, True)
+    assert compare(call, "f16", "--target", "clean")[0] == 0
+
+
 def test_an_unrelated_question_is_asked_about_never_counted(store: Store, call: Call) -> None:
     for quant in ("Q8_0", "F16"):
         log(store, quant, GOOD)

@@ -39,6 +39,7 @@ from qfr.analysis.decisions.files import (
 )
 from qfr.analysis.decisions.verdict import Decision, Outcome, decide
 from qfr.analysis.pairing import together
+from qfr.analysis.targets import Target
 from qfr.commands.common import add_store
 from qfr.commands.sides import (
     add_axes,
@@ -51,6 +52,7 @@ from qfr.commands.sides import (
     side,
 )
 from qfr.errors import ConfigError, UserError
+from qfr.faults import FaultKind
 from qfr.grid.show import console
 from qfr.scope import labels
 from qfr.tracking.reading.cells import LoggedCell
@@ -126,6 +128,12 @@ def _gate(arguments: argparse.Namespace) -> Gate:
     store, reading = read(arguments)
     baseline = side(store, reading, arguments.baseline, arguments)
     candidate = side(store, reading, arguments.candidate, arguments)
+    kinds = {cell.facts.fault for one in (baseline, candidate) for cell in one.cells}
+    if kinds == {FaultKind.none} and arguments.target is not Target.clean:
+        raise ConfigError(
+            f"no fault was injected into these cells, so there is no target {arguments.target}",
+            hint="--target clean compares success without faults (imported logs too)",
+        )
     tables = [tables_of(one.cells, arguments.policy, arguments.target) for one in (baseline, candidate)]
     for one, held, name in zip(
         (baseline, candidate), tables, (arguments.baseline, arguments.candidate), strict=True
