@@ -94,8 +94,8 @@ def played(
 ) -> tuple[Answer, list[str]]:
     order: list[str] = []
 
-    def waves(arm: object) -> Waves:
-        preset = arm.preset  # type: ignore[attr-defined]
+    def waves(arm: Arm) -> Waves:
+        preset = arm.preset
         order.append(preset)
         return Known(lambda _n: np.where(np.arange(30) < 30 * losses.get(preset, 0.0), 0.0, 1.0))
 
