@@ -42,6 +42,8 @@ def print_report(report: Report, console: Console) -> None:
         console.print(_plain(f"{ranking.title}: {ranking.advice}", "bold"))
         for more in ranking.more:
             console.print(_plain(more))
+        if ranking.levels.rows:
+            console.print(_table(ranking.levels))
         console.print(_table(ranking.table))
     console.print()
     for text in overview(report):

@@ -34,6 +34,8 @@ def render_markdown(report: Report) -> str:
     for one in rankings(report):
         lines += ["", f"### {escaped(one.title)}", "", f"**{escaped(one.advice)}**", ""]
         lines += [f"{escaped(line)}  " for line in one.more]
+        if one.levels.rows:
+            lines += ["", *_table(one.levels)]
         lines += ["", *_table(one.table)]
     lines += ["", *(f"{escaped(line)}  " for line in overview(report))]
     for answer in answers(report):

@@ -35,6 +35,8 @@ class Ranking:
     # What may be deployed, in one or two sentences.
     more: tuple[str, ...]
     # What else a reader should take home: the prompt's own effect, missing cells.
+    levels: Table
+    # Full-pipeline success of every preset under every prompt; no rows where there is one prompt.
     table: Table
 
 
@@ -50,6 +52,7 @@ def rankings(report: Report) -> tuple[Ranking, ...]:
             agent=one.key.model in agents,
             advice=advice(one),
             more=(*_tried(one), *_effect(one), *_missing(one)),
+            levels=_levels(one),
             table=_table(report, one),
         )
         for one, title in zip(mine, titles, strict=True)
@@ -157,10 +160,6 @@ def _table(report: Report, ranks: Ranks) -> Table:
             _speed(spent),
             Entry(f"{average.certified_a} of {average.n_tasks_a}", id=average.id),
         ]
-        if several:
-            by_rate = sorted(mine[1:], key=lambda found: found.value or 0.0)
-            told = f"{percent(by_rate[0].value)} to {percent(by_rate[-1].value)}"
-            row.append(Entry(told, id=f"{by_rate[0].id} {by_rate[-1].id}"))
         lines.append(tuple(row))
     averaged = f", averaged over {', '.join(ranks.shared)}" if several and ranks.shared else ""
     caption = (
@@ -169,7 +168,24 @@ def _table(report: Report, ranks: Ranks) -> Table:
         "points; nothing rests on the average."
     )
     head = ["Preset", "Full pipeline", "Verdict", "File, MB", "Peak memory, MB", "Tokens/s", "Certified"]
-    return Table(caption, (*head, *(["Lowest to highest prompt"] if several else [])), tuple(lines))
+    return Table(caption, tuple(head), tuple(lines))
+
+
+def _levels(ranks: Ranks) -> Table:
+    """The levels behind every difference: floors and ceilings show here."""
+    caption = f"Full-pipeline success by prompt ({ranks.policy} scoring)."
+    if len(ranks.prompts) < 2:
+        return Table(caption, (), ())
+    rows = list(rank_rows(ranks))
+    lines = []
+    for one in ranks.presets:
+        found = {row.prompt: row for row in rows if row.a == one.name and row.prompt}
+        lines.append((Entry(one.name), *(_level(found.get(prompt)) for prompt in ranks.prompts)))
+    return Table(caption, ("Full pipeline", *ranks.prompts), tuple(lines))
+
+
+def _level(row: Result | None) -> Entry:
+    return Entry(NONE) if row is None else Entry(percent(row.value), id=row.id, share=row.value)
 
 
 def _cost(spent: Iterable[Result], item: str) -> Entry:

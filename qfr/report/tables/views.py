@@ -23,6 +23,8 @@ class Entry:
     # What a terminal shows below the main line instead of the smaller one.
     id: str = ""
     # Ids of the rows of results whose numbers it shows, separated by blanks.
+    share: float | None = None
+    # Fraction by which a page shades it, in a table that is a heat map.
 
 
 @dataclass(frozen=True)
