@@ -1,11 +1,12 @@
 """Real coverage of nominal 95 % intervals on lattices like ours.
 
-    python benchmarks/coverage.py [--repeats 4000] [--seed 1] [--grid]
+    python benchmarks/coverage.py [--repeats 4000] [--seed 1] [--grid | --together]
 
 Prints the tables of docs/statistics.md. Simulated: for each population of task differences and each number of
 tasks, how often the percentile interval, the expanded one and the Bayesian one hold the true mean, over all
 samples and over those whose interval is not flagged, with the share of samples that are not flagged. Exactly
 (`--grid`, nothing else): every population of a grid over three values of a task, every sample of n tasks.
+Intervals of several prompts (`--together`, nothing else): how often all of them hold at once.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
-from scipy.special import gammaln
+from scipy.special import expit, gammaln
 
 from qfr.stats.bayesian import IMAGINED, interval, joint
 from qfr.stats.bootstrap import mean, two_sample
 from qfr.stats.dirichlet import chance_at_most, with_imagined
 from qfr.stats.intervals import Estimate, Options
 from qfr.stats.lattice import FloatArray, IntArray, Lattice
+from qfr.stats.multiplicity import simultaneous
 
 SIZES = (4, 9, 14, 20, 40)
 GRID_SIZES = (9, 14, 20, 40)
@@ -263,6 +265,34 @@ _LAW = np.array([comb(3, k) * 0.8**k * 0.2 ** (3 - k) for k in range(4)])
 OWN_TRUTH = 0.4 * float(_LAW @ (np.arange(4) - np.arange(4) * 2 // 4)) / 3
 
 
+# ------------------------------------------------------------------ several prompts at once
+
+#: What each of five prompts adds to the log odds of a site, and what the second preset loses.
+PROMPTS = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+LOSS = 0.5
+
+
+def together_coverage(spread: float, n: int, repeats: int, rng: Generator) -> float:
+    """Share of samples in which the max-T intervals of five prompts all hold.
+
+    A task has three sites and an ease, normal with standard deviation `spread` in log odds, which all prompts
+    and both presets share.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    at_nodes = spread * nodes + PROMPTS[:, None]
+    truth = (expit(at_nodes) - expit(at_nodes - LOSS)) @ (weights / weights.sum())
+    held = 0
+    for _ in range(repeats):
+        odds = spread * rng.standard_normal(n) + PROMPTS[:, None]
+        first, second = (rng.binomial(3, expit(odds - loss)) / 3 for loss in (0.0, LOSS))
+        found = simultaneous(first, second, rng=rng, resamples=2_000).intervals
+        held += all(
+            one.low is not None and one.high is not None and one.low <= value <= one.high
+            for one, value in zip(found, truth, strict=True)
+        )
+    return held / repeats
+
+
 # ------------------------------------------------------------------ exact grid
 
 
@@ -366,12 +396,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--grid", action="store_true", help="the exact grid alone")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--grid", action="store_true", help="the exact grid alone")
+    only.add_argument("--together", action="store_true", help="max-T intervals of five prompts alone")
     asked = parser.parse_args()
     rng = np.random.default_rng(asked.seed)
     if asked.grid:
         head = ["tasks", "interval", "populations with at least 93 %", "smallest coverage", "where"]
         print_table(f"Exact, {grid_weights().sum():,.0f} populations", head, list(grid_rows()))
+        return
+    if asked.together:
+        rows = [
+            [
+                f"{spread:g}",
+                *(f"{100 * together_coverage(spread, n, asked.repeats, rng):.1f}" for n in GRID_SIZES),
+            ]
+            for spread in (0.0, 1.0, 2.0)
+        ]
+        head = ["spread of tasks", *(f"n = {n}" for n in GRID_SIZES)]
+        print_table("All five max-T intervals hold, in per cent", head, rows)
         return
     print_paired(asked.repeats, rng)
     way = (Options(), rng)
