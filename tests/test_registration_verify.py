@@ -152,6 +152,27 @@ def test_a_changed_prompt_of_today_is_found_and_named(name: str) -> None:
         assert problems(verified(name)) == ["prompt P0.md: not the frozen bytes, from byte 17 on"]
 
 
+def test_prompts_that_are_made_from_a_file_are_as_frozen(name: str) -> None:
+    made = ("prompt=P2", "prompt.rewrites=[],[numbering]", "prompt.retry_allowed=true,false", "suite=orders6")
+    grid = [one for one in GRID if not one.startswith(("prompt", "suite"))] + list(made)
+    earlier = set(Path("registrations").glob("*.json"))
+    assert (
+        command(*grid, "mode=register", "registration.title='Made texts'", "registration.allow_dirty=true")
+        == 0
+    )
+    (path,) = set(Path("registrations").glob("*.json")) - earlier
+    try:
+        assert command(*grid, f"registration.use={path.stem}") == 0
+        assert not problems(verified(path.stem))
+        with changed(Path("prompts") / "P2.md", 17):
+            told = problems(verified(path.stem))
+        assert "prompt P2_numbering.0: made from P2.md, which is not the frozen file" in told
+        assert "prompt P2.md: not the frozen bytes, from byte 17 on" in told
+    finally:
+        path.unlink()
+        path.with_suffix(".md").unlink()
+
+
 def test_other_code_is_a_problem_unless_it_is_allowed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from qfr.registration import source_code as code
     from qfr.registration import verify as verifying

@@ -105,12 +105,20 @@ def check_code(found: Mapping[str, str], record: Record, *, allowed: bool) -> tu
 
 
 def check_prompts(present: Mapping[str, bytes | None], record: Record) -> tuple[Finding, ...]:
-    """Compare the prompt files of today with the frozen ones; None stands for a file that is not there."""
+    """Compare the prompt files of today with the frozen ones; None stands for a file that is not there.
+
+    A prompt that is made from a file is as frozen where the file is: its rules are part of the frozen code.
+    """
     findings: list[Finding] = []
     for text in record.prompts:
-        data = present.get(text.name)
+        file = text.base_file or text.name
+        data = present.get(file)
         if data is None:
-            findings.append(note(f"prompt {text.name}", "no such file in prompts/ any more"))
+            findings.append(note(f"prompt {text.name}", f"there is no {file} in prompts/ any more"))
+        elif text.base_file is not None:
+            same = sha256_hex(data) == text.base_sha256
+            told = f"made from {file}, which is {'as frozen' if same else 'not the frozen file'}"
+            findings.append((good if same else problem)(f"prompt {text.name}", told))
         elif data != text.text.encode("utf-8"):
             at = _first_difference(data, text.text.encode("utf-8"))
             findings.append(problem(f"prompt {text.name}", f"not the frozen bytes, from byte {at} on"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from qfr.canonical import sha256_hex
 from qfr.config import CellConfig
 from qfr.engine.files.digests import verify
 from qfr.grid.checks import build_world
@@ -11,6 +12,7 @@ from qfr.grid.design import design_of, frozen_design
 from qfr.grid.files import Presence
 from qfr.grid.grid import Grid, GridCell
 from qfr.identity import clean_of
+from qfr.places import prompt_path
 from qfr.records import FaultKind
 from qfr.registration.record import FrozenCell, FrozenFile, FrozenSuite, FrozenText
 from qfr.world.base import sites, suite_json
@@ -52,13 +54,17 @@ def _frozen_cell(config: CellConfig, *, asked: bool) -> FrozenCell:
 
 def frozen_prompts(grid: Grid) -> tuple[FrozenText, ...]:
     """The system prompts, byte for byte."""
-    found = {
-        cell.design.prompt.sha256: FrozenText(
-            Path(cell.config.prompt.file).name, cell.design.prompt.sha256, cell.design.prompt.text
-        )
-        for cell in grid.cells
-    }
+    found = {cell.design.prompt.sha256: _frozen_prompt(cell) for cell in grid.cells}
     return tuple(found.values())
+
+
+def _frozen_prompt(cell: GridCell) -> FrozenText:
+    prompt, asked = cell.design.prompt, cell.config.prompt
+    file = Path(asked.file).name
+    base = sha256_hex(prompt_path(asked.file).read_bytes())
+    if base == prompt.sha256:
+        return FrozenText(file, prompt.sha256, prompt.text)
+    return FrozenText(asked.name, prompt.sha256, prompt.text, file, base)
 
 
 def frozen_suites(grid: Grid) -> tuple[FrozenSuite, ...]:

@@ -257,6 +257,9 @@ def _texts(record: Record) -> Iterator[str]:
         yield ""
         yield f"### Prompt `{span(text.name)}`"
         yield ""
+        if text.base_file is not None:
+            yield f"Made from `{span(text.base_file)}` (SHA-256 `{text.base_sha256}`) by the code."
+            yield ""
         yield f"SHA-256 `{text.sha256}`:"
         yield ""
         yield from fenced(text.text)

@@ -45,11 +45,16 @@ class FrozenText:
     """A text, exactly."""
 
     name: str
-    # Name of the file it comes from, without a folder.
+    # Name of the file whose bytes it is, without a folder; a prompt that is made from a file (clauses,
+    # rewrites, a list of tools) has its own name.
     sha256: str
     # Of its bytes.
     text: str
     # Its bytes as UTF-8.
+    base_file: str | None = None
+    # Name of the file that it is made from; None = it is a file's bytes.
+    base_sha256: str | None = None
+    # Of that file's bytes.
 
 
 @dataclass(frozen=True)
@@ -241,7 +246,12 @@ class Record:
 
 def document(record: Record) -> bytes:
     """The record's canonical bytes."""
-    return canonical(dataclasses.asdict(record)).encode("ascii") + b"\n"
+    fields = dataclasses.asdict(record)
+    for text in (*fields["prompts"], fields["hypotheses"]):
+        # A record of a version without these keys keeps its bytes.
+        if text is not None and text["base_file"] is None:
+            del text["base_file"], text["base_sha256"]
+    return canonical(fields).encode("ascii") + b"\n"
 
 
 def digest_of(data: bytes) -> str:

@@ -62,9 +62,11 @@ def _build(kind: type[T], raw: object, at: str) -> T:
     if not isinstance(raw, Mapping):
         raise TypeError(f"{at or 'the document'} is not an object")
     hints = get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(cast(Any, kind))]
-    if wrong := sorted(set(names).symmetric_difference(raw)):
-        word = "lacks" if wrong[0] in names else "does not know"
+    fields = dataclasses.fields(cast(Any, kind))
+    names = [field.name for field in fields if field.name in raw]
+    lacking = {field.name for field in fields if field.default is dataclasses.MISSING} - raw.keys()
+    if wrong := sorted(lacking | (raw.keys() - set(names))):
+        word = "lacks" if wrong[0] in lacking else "does not know"
         raise ValueError(f"{at or 'the document'} {word} {quote(wrong[0])}")
     prefix = f"{at}." if at else ""
     return kind(**{name: _value(hints[name], raw[name], prefix + name) for name in names})

@@ -84,11 +84,11 @@ def verify(use: str, uri: str | None, root: Path, *, other_code: bool) -> Verifi
 
 def _prompts_of_today(record: Record) -> Mapping[str, bytes | None]:
     present: dict[str, bytes | None] = {}
-    for text in record.prompts:
+    for name in {text.base_file or text.name for text in record.prompts}:
         try:
-            present[text.name] = prompt_path(text.name).read_bytes()
+            present[name] = prompt_path(name).read_bytes()
         except (PromptError, OSError):
-            present[text.name] = None
+            present[name] = None
     return present
 
 
