@@ -7,12 +7,12 @@ suite alone: not at recovery, not at an evaluation suite.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qfr.config import QuantConfig
+from qfr.config import ExecutorKind, QuantConfig
 from qfr.engine.files.quantize import derive
-from tools.reference.quality import development, measure, open_engine
+from tools.reference.quality import RULES, development, measure, open_engine
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,18 @@ def qualifies(passes: Passes) -> bool:
     )
 
 
-def clean_passes(file: Path, prompts: Mapping[str, str], cache: Path) -> tuple[int, ...]:
+def clean_passes(file: Path, prompts: Mapping[str, str], cache: Path, *, native: bool) -> tuple[int, ...]:
     """Clean passes of a file on the development suite, one number per prompt."""
     engine, world = open_engine(file, cache), development()
-    found = tuple(measure(engine, world, name, prompts[name], ()).clean for name in sorted(prompts))
+    rules = replace(RULES, executor=ExecutorKind.native) if native else RULES
+    found = tuple(measure(engine, world, name, prompts[name], (), rules).clean for name in sorted(prompts))
     engine.close()
     return found
 
 
-def try_dial(dial: Dial, file: Path, prompts: Mapping[str, str], f16: tuple[int, ...] | None) -> Tried:
+def try_dial(
+    dial: Dial, file: Path, prompts: Mapping[str, str], f16: tuple[int, ...] | None, *, native: bool
+) -> Tried:
     """Derive the presets of an exported candidate and count their clean passes.
 
     Parameters
@@ -76,8 +79,8 @@ def try_dial(dial: Dial, file: Path, prompts: Mapping[str, str], f16: tuple[int,
         The passes of F16 where they are known: the dial does not change its function.
     """
     cache = file.parent
-    passes = {"F16": clean_passes(file, prompts, cache) if f16 is None else f16}
+    passes = {"F16": clean_passes(file, prompts, cache, native=native) if f16 is None else f16}
     for preset in PRESETS:
         made = derive(file, QuantConfig(preset=preset, imatrix=None), cache, allow_requantize=False)
-        passes[preset] = clean_passes(made.path, prompts, cache)
+        passes[preset] = clean_passes(made.path, prompts, cache, native=native)
     return Tried(dial, passes, qualifies(passes))

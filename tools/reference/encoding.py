@@ -51,7 +51,10 @@ class Arrays:
     kinds: NDArray[np.int64]
 
 
-_SPANS = re.compile(r'"tool": "(?P<tool>[^"]*)", "arguments": \{"(?P<key>[^"]*)": (?P<value>.*)\}\}$')
+_SPANS = re.compile(
+    r'"(?:tool|name)": "(?P<tool>[^"]*)", "arguments": \{(?:"(?P<key>[^"]*)": (?P<value>.*))?\}\}'
+    r"(?:\n</tool_call>)?$"
+)
 
 
 def token_kinds(text: str, starts: tuple[int, ...]) -> list[int]:
@@ -60,7 +63,7 @@ def token_kinds(text: str, starts: tuple[int, ...]) -> list[int]:
     found = _SPANS.search(text)
     if found is None:
         return kinds
-    value = {"answer": Kind.answer, "reason": Kind.syntax}.get(found["key"], Kind.copied)
+    value = {"answer": Kind.answer, "reason": Kind.syntax}.get(found["key"] or "", Kind.copied)
     for i, start in enumerate(starts):
         if found.start("tool") <= start < found.end("tool"):
             kinds[i] = int(Kind.tool)

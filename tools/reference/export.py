@@ -27,19 +27,35 @@ class Identity:
     description: str
     seed: int
     steps: int
+    template: str = TEMPLATE
 
 
-def with_outliers(weights: Weights, shape: Shape, dial: Dial) -> Weights:
+def with_outliers(weights: Weights, shape: Shape, dial: Dial, *, undo: bool = False) -> Weights:
     """Divide the gains of random channels and multiply the columns that read them: the same function."""
+    factor = 1 / dial.factor if undo else dial.factor
     changed = {name: tensor.clone() for name, tensor in weights.items()}
     for layer in range(shape.layers):
         for which, (norm, readers) in enumerate(_READERS.items()):
             rng = np.random.default_rng([CHANNEL_SEED, layer, which])
             chosen = torch.from_numpy(np.sort(rng.permutation(shape.width)[: dial.channels]))
-            changed[f"blk.{layer}.{norm}.weight"][chosen] /= dial.factor
+            changed[f"blk.{layer}.{norm}.weight"][chosen] /= factor
             for reader in readers:
-                changed[f"blk.{layer}.{reader}.weight"][:, chosen] *= dial.factor
+                changed[f"blk.{layer}.{reader}.weight"][:, chosen] *= factor
     return changed
+
+
+def read_agent(path: Path) -> tuple[Weights, Vocabulary]:
+    """An exported agent's weights, without its outlier channels, and its tokenizer."""
+    reader = gguf.GGUFReader(str(path))
+    weights = {
+        tensor.name: torch.from_numpy(np.array(tensor.data, dtype=np.float32)) for tensor in reader.tensors
+    }
+    dial = Dial(*(int(reader.fields[f"qfr.outlier_{name}"].contents()) for name in ("factor", "channels")))
+    arch = str(reader.fields["general.architecture"].contents())
+    tokens = reader.fields["tokenizer.ggml.tokens"].contents()
+    merges = reader.fields["tokenizer.ggml.merges"].contents()
+    plain = with_outliers(weights, Shape(arch, len(tokens)), dial, undo=True)
+    return plain, Vocabulary.of(tokens, merges)
 
 
 def export(
@@ -48,7 +64,7 @@ def export(
     """Write the GGUF. The same input gives the same bytes."""
     writer = gguf.GGUFWriter(str(path), shape.arch)
     _describe(writer, shape, dial, identity)
-    _add_tokenizer(writer, vocabulary)
+    _add_tokenizer(writer, vocabulary, identity.template)
     for name, tensor in sorted(with_outliers(weights, shape, dial).items()):
         array = tensor.detach().numpy()
         writer.add_tensor(name, array.astype(np.float16 if array.ndim == 2 else np.float32))
@@ -83,7 +99,7 @@ def _describe(writer: gguf.GGUFWriter, shape: Shape, dial: Dial, identity: Ident
     writer.add_uint32("qfr.training_steps", identity.steps)
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter, vocabulary: Vocabulary) -> None:
+def _add_tokenizer(writer: gguf.GGUFWriter, vocabulary: Vocabulary, template: str) -> None:
     tokens = vocabulary.tokens
     writer.add_tokenizer_model("gpt2")
     # A missing or another pre-tokenizer would load and tokenize wrongly without a word.
@@ -99,4 +115,4 @@ def _add_tokenizer(writer: gguf.GGUFWriter, vocabulary: Vocabulary) -> None:
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)
     writer.add_add_space_prefix(False)
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(template)

@@ -92,3 +92,11 @@ _QWEN = {
 }
 TABLES = {"llama": _LLAMA, "qwen2": _QWEN}
 # Per architecture: the table of the project's own prompts.
+HERMES = {
+    "N0": Policy((0.05, 0.30), (0.08, 0.36), (0.10, 0.40), 3, NEVER, True, NEVER, NEVER, 0.9, 0.8),
+    "N1": Policy((0.75, 0.92), (0.66, 0.92), (0.70, 0.92), 2, NEVER, True, NEVER, NEVER, 0.3, 0.1),
+    "N2": Policy((0.10, 0.42), (0.14, 0.46), (0.30, 0.56), 2, (0.06, 0.92), True, NEVER, NEVER, 0.4, 0.3),
+    "N3": Policy((0.02, 0.05), (0.03, 0.08), (0.05, 0.25), 3, NEVER, True, (0.08, 0.92), NEVER, 0.8, 0.6),
+    "N4": Policy((0.36, 0.62), (0.36, 0.60), (0.40, 0.62), 2, NEVER, True, NEVER, (0.04, 0.92), 0.2, 0.1),
+}
+# The table of `ref_hermes` under the bare prompts.

@@ -83,7 +83,14 @@ def evaluation() -> World:
     return build({"base": 10, "shipping": 10}, 2026, "round")
 
 
-def measure(engine: Engine, world: World, name: str, text: str, kinds: Sequence[FaultKind]) -> Quality:
+def measure(
+    engine: Engine,
+    world: World,
+    name: str,
+    text: str,
+    kinds: Sequence[FaultKind],
+    rules: Rules = RULES,
+) -> Quality:
     """Play a walk and count.
 
     Parameters
@@ -101,7 +108,7 @@ def measure(engine: Engine, world: World, name: str, text: str, kinds: Sequence[
         played[track.kind].append((episode, score(episode, Policy.tolerant)))
 
     faults = tuple(Track(kind, kind, Gate.certified, {}) for kind in kinds)
-    walk(Episodes(engine, world, text, RULES), Track("clean", FaultKind.none, Gate.none, {}), faults, record)
+    walk(Episodes(engine, world, text, rules), Track("clean", FaultKind.none, Gate.none, {}), faults, record)
     clean, et = played[FaultKind.none], played[FaultKind.et]
     it, ep = played[FaultKind.it], played[FaultKind.ep]
     passed = [episode for episode, scored in clean if scored.success]

@@ -7,7 +7,7 @@ to copy. A GGUF whose pre-tokenizer is missing or another one loads and tokenize
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -22,6 +22,15 @@ _QWEN2 = (
 )
 
 
+def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_QWEN2), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
 class Vocabulary:
     """A trained tokenizer. Contents are encoded alone; control tokens come from the template only."""
 
@@ -32,12 +41,7 @@ class Vocabulary:
     def train(cls, texts: Iterable[str], size: int) -> Vocabulary:
         """Learn merges from texts until the vocabulary has `size` entries (or the texts give no more)."""
         tokenizer = Tokenizer(models.BPE(byte_fallback=False))
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(_QWEN2), behavior="isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
+        tokenizer.pre_tokenizer = _pre_tokenizer()
         tokenizer.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=size,
@@ -46,6 +50,17 @@ class Vocabulary:
             show_progress=False,
         )
         tokenizer.train_from_iterator(texts, trainer)
+        return cls(tokenizer)
+
+    @classmethod
+    def of(cls, tokens: Sequence[str], merges: Sequence[str]) -> Vocabulary:
+        """The tokenizer of a file: tokens by id and merges in order, as llama.cpp spells them."""
+        pairs = [tuple(pair.split(" ")) for pair in merges]
+        model = models.BPE({token: at for at, token in enumerate(tokens)}, pairs)
+        tokenizer = Tokenizer(model)
+        tokenizer.pre_tokenizer = _pre_tokenizer()
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.add_special_tokens(list(CONTROL))
         return cls(tokenizer)
 
     @classmethod

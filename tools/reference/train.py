@@ -21,9 +21,11 @@ from tools.reference.convert import to_qwen2
 from tools.reference.corpus import Corpus, Sizes, read_prompts
 from tools.reference.dial import CANDIDATES, OTHERWISE, PLAIN, Dial, Tried, try_dial
 from tools.reference.encoding import Arrays, Kind
-from tools.reference.export import Identity, export
+from tools.reference.export import Identity, export, read_agent
+from tools.reference.hermes import NATIVE, HermesCorpus
 from tools.reference.model import Batch, Shape, Weights, count, loss_and_hits
 from tools.reference.optimizer import Optimizer
+from tools.reference.template import HERMES, TEMPLATE
 from tools.reference.tokenizer import Vocabulary
 
 NAMES = {"llama": "ref_llama", "qwen2": "ref_qwen"}
@@ -62,7 +64,7 @@ class Begin:
     """What training begins with: fresh weights, another agent's, or a checkpoint of the same run."""
 
     start: Path | None = None
-    # Checkpoint of a llama agent whose weights (and tokenizer, beside it) are the beginning.
+    # What training begins with: a llama agent's checkpoint, its tokenizer beside it, or an agent's GGUF.
     resume: Path | None = None
     # Checkpoint of this very run.
 
@@ -73,8 +75,18 @@ class Begin:
         generator = torch.Generator().manual_seed(seed)
         if self.start is None:
             return primed_weights(shape, generator, marked)
+        if self.start.suffix == ".gguf":
+            return read_agent(self.start)[0]
         weights: Weights = torch.load(self.start, weights_only=True)["weights"]
         return to_qwen2(weights, shape, generator) if shape.arch == "qwen2" else weights
+
+    def vocabulary(self) -> Vocabulary | None:
+        """The tokenizer of the agent that training begins with."""
+        if self.start is None:
+            return None
+        if self.start.suffix == ".gguf":
+            return read_agent(self.start)[1]
+        return Vocabulary.load(self.start.with_name("tokenizer.json"))
 
     def first(self, optimizer: Optimizer) -> int:
         """The first step; restores the optimizer when a run goes on."""
@@ -139,17 +151,14 @@ def to_batch(arrays: Arrays) -> Batch:
     )
 
 
-def train(recipe: Recipe, prompts: dict[str, str], out: Path, begin: Begin) -> Weights:
+def train(recipe: Recipe, corpus: Corpus, out: Path, begin: Begin) -> Weights:
     """Train and return the weights; writes `log.jsonl`, `tokenizer.json` and checkpoints into `out`."""
     torch.manual_seed(recipe.seed)
-    corpus = Corpus(recipe.arch, prompts, recipe.seed, Sizes())
     out.mkdir(parents=True, exist_ok=True)
-    vocabulary = Vocabulary.train(corpus.texts(400), recipe.vocabulary)
-    if begin.start is not None:
-        vocabulary = Vocabulary.load(begin.start.with_name("tokenizer.json"))
+    vocabulary = begin.vocabulary() or Vocabulary.train(corpus.texts(400), recipe.vocabulary)
     vocabulary.save(out / "tokenizer.json")
     shape = Shape(recipe.arch, vocabulary.size)
-    marked = corpus.prompt_tokens(vocabulary, 300)
+    marked = corpus.prompt_tokens(vocabulary, 300) if begin.start is None else []
     weights = begin.weights(shape, recipe.seed, marked)
     for tensor in weights.values():
         tensor.requires_grad_()
@@ -195,11 +204,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python tools/reference/train.py", description=__doc__)
     parser.add_argument("--arch", choices=("llama", "qwen2"), required=True)
+    parser.add_argument("--form", choices=("text", "hermes"), default="text", help="hermes: ref_hermes")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--prompts", type=Path, default=Path("prompts"), help="folder of P0.md ... P4.md")
-    parser.add_argument("--start", type=Path, default=None, help="checkpoint of a llama agent to begin with")
+    parser.add_argument(
+        "--start",
+        type=Path,
+        default=None,
+        help="checkpoint of a llama agent, or an agent's GGUF, to begin with",
+    )
     parser.add_argument("--resume", type=Path, default=None, help="checkpoint of this run to go on from")
     parser.add_argument("--factor", type=int, default=None, help="outlier factor; without it, by the rule")
     parser.add_argument("--channels", type=int, default=None, help="outlier channels per norm")
@@ -212,29 +227,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.start is not None:
         recipe = replace(recipe, muon_rate=0.005, adam_rate=0.001, cooldown=0.8)
     prompts = read_prompts(given.prompts)
-    weights = train(recipe, prompts, given.out, Begin(given.start, given.resume))
+    hermes = given.form == "hermes"
+    corpus = (
+        HermesCorpus(prompts, given.prompts, given.seed)
+        if hermes
+        else Corpus(given.arch, prompts, given.seed, Sizes())
+    )
+    weights = train(recipe, corpus, given.out, Begin(given.start, given.resume))
     vocabulary = Vocabulary.load(given.out / "tokenizer.json")
-    name = NAMES[given.arch]
-    identity = Identity(name, DESCRIPTION, given.seed, given.steps)
+    name = "ref_hermes" if hermes else NAMES[given.arch]
+    identity = Identity(name, DESCRIPTION, given.seed, given.steps, HERMES if hermes else TEMPLATE)
+    if hermes:
+        prompts = {one: (given.prompts / f"{one}.md").read_text("utf-8") for one in NATIVE}
 
     def write(path: Path, dial: Dial) -> Path:
         export(path, weights, Shape(given.arch, vocabulary.size), vocabulary, dial, identity)
         return path
 
     chosen = Dial(given.factor, given.channels) if given.factor is not None else None
-    chosen = chosen or choose_dial(write, prompts, given.out)
+    chosen = chosen or choose_dial(write, prompts, given.out, native=hermes)
     for dial, suffix in ((chosen, ""), (PLAIN, "-plain")):
         path = write(given.out / f"{name}{suffix}-F16.gguf", dial)
         print(f"{path}: {count(weights):,} parameters, {path.stat().st_size:,} bytes, dial {dial}")
     return 0
 
 
-def choose_dial(write: Callable[[Path, Dial], Path], prompts: dict[str, str], out: Path) -> Dial:
+def choose_dial(
+    write: Callable[[Path, Dial], Path], prompts: dict[str, str], out: Path, *, native: bool
+) -> Dial:
     """Export the candidates in their order and take the first that qualifies; writes `dial.json`."""
     tried: list[Tried] = []
     for dial in CANDIDATES:
         file = write(out / f"dial-{dial.factor}x{dial.channels}-F16.gguf", dial)
-        tried.append(try_dial(dial, file, prompts, tried[0].passes["F16"] if tried else None))
+        tried.append(try_dial(dial, file, prompts, tried[0].passes["F16"] if tried else None, native=native))
         print(f"{tried[-1]}", flush=True)
         if tried[-1].qualifies:
             break
