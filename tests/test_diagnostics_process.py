@@ -13,8 +13,7 @@ from numpy.random import default_rng
 
 from qfr.analysis.diagnostics.length import length_changes, lengths
 from qfr.analysis.diagnostics.log import Log
-from qfr.analysis.diagnostics.losses import losses
-from qfr.analysis.diagnostics.margins import EDGES, foretold, turn_margins, wrong_turns
+from qfr.analysis.diagnostics.margins import EDGES, foretold, losses, turn_margins, wrong_turns
 from qfr.analysis.diagnostics.recovery import Next, Recovery, recovery
 from qfr.analysis.diagnostics.screen import COMBINED, Predictor, screen
 from qfr.errors import TableError

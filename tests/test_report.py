@@ -23,14 +23,12 @@ from qfr.facts import CellFacts
 from qfr.records import FaultKind, Policy
 from qfr.report.console import print_contrasts, print_report
 from qfr.report.content.build import Gaps, Report, ReportOptions, build_report
-from qfr.report.export import spreadsheet_safe, write_report
+from qfr.report.export import metrics, provenance_frame, result_frame, spreadsheet_safe, write_report
 from qfr.report.figures.panels import panels
-from qfr.report.files import metrics, provenance_frame, result_frame
 from qfr.report.layout import groups, interval
 from qfr.report.notices import clipped, notices
 from qfr.report.page import clip, render_page
-from qfr.report.tables.formats import p_value, signed
-from qfr.report.text import spelled
+from qfr.report.tables.formats import p_value, signed, spelled
 from qfr.report.words import answers, overview
 from qfr.stats.intervals import Method
 from tests.builders import Style, build_cell_episodes, make_facts, orders20, undelivered

@@ -8,13 +8,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from qfr.analysis.contexts import contexts, told_apart
 from qfr.analysis.contrast.contrasts import contrast_table
-from qfr.analysis.frames import join
+from qfr.analysis.frames import contexts, join, told_apart
 from qfr.records import Channel, Episode, FaultKind
-from qfr.report.content.build import Report, build_report
-from qfr.report.content.material import Material
-from qfr.report.files import result_frame
+from qfr.report.content.build import Material, Report, build_report
+from qfr.report.export import result_frame
 from qfr.report.page import page_of, render_page
 from qfr.report.tables.ranking import rankings
 from qfr.tracking.reading.tables import call_table, to_frame

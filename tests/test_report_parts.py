@@ -10,17 +10,16 @@ from dataclasses import replace
 import pytest
 
 from qfr.analysis.contrast.family import families, selector
-from qfr.analysis.contrast.named_groups import parse_groups
+from qfr.analysis.contrast.groups import parse_groups
 from qfr.analysis.diagnostics.divergence import divergences
 from qfr.analysis.published import published
 from qfr.errors import TableError, UserError
 from qfr.records import Episode, FaultKind, Policy
-from qfr.report.content.build import Report, ReportOptions, build_report
-from qfr.report.content.material import Material, Measured
+from qfr.report.content.build import Material, Measured, Report, ReportOptions, build_report
 from qfr.report.content.outcomes import MEANINGS, outcome_maps
 from qfr.report.content.transcripts import Parting, Transcripts, fitting, pack
 from qfr.report.contrastfigures import decomposition_figure, ladder_figure
-from qfr.report.files import result_frame
+from qfr.report.export import result_frame
 from qfr.report.layout import groups, shortened
 from qfr.report.markdown import escaped, render_markdown
 from qfr.report.notices import notices

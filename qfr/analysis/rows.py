@@ -11,16 +11,14 @@ from qfr.analysis.contrast.ablation import Ablation
 from qfr.analysis.contrast.agreement import Agreement, Spread
 from qfr.analysis.contrast.decomposition import POINTS, Bounds
 from qfr.analysis.contrast.family import AdjustedContrast, Together
-from qfr.analysis.contrast.groups import GroupContrast
-from qfr.analysis.contrast.interactions import Interaction
+from qfr.analysis.contrast.groups import GroupContrast, Grouped, Interaction
 from qfr.analysis.contrast.ladder import Ladder
-from qfr.analysis.contrast.named_groups import Grouped
 from qfr.analysis.contrast.ranking import Ranking
 from qfr.analysis.contrast.repair import Repair
+from qfr.analysis.process import MEASURES, Waste
 from qfr.analysis.published import Published
 from qfr.analysis.results import Contrast, Kind, Result, row_id, tidy
 from qfr.analysis.targets import CellKey, Target
-from qfr.analysis.waste import MEASURES, Waste
 from qfr.stats.intervals import Estimate, Interval
 
 RATE, POINT = "rate", "points"

@@ -26,8 +26,7 @@ from qfr.commands.neutral import Named, all_neutral, import_neutral
 from qfr.errors import ConfigError, LogError
 from qfr.foreign import Options, Release, read_logs
 from qfr.grid.show import console
-from qfr.report.imports.logs import plain, print_log
-from qfr.report.imports.pairs import print_comparison
+from qfr.report.logs import plain, print_comparison, print_log
 from qfr.tracking.store import Store, open_store
 
 _RELEASES = {"before": Release.before, "since": Release.since, "unknown": Release.unknown}

@@ -17,7 +17,7 @@ from qfr.foreign.inspect import Told, convert
 from qfr.foreign.jsonl import Lines, is_jsonl, lines_from, read_lines
 from qfr.grid.show import console
 from qfr.records import Ending, FaultKind
-from qfr.report.imports.logs import plain, print_log
+from qfr.report.logs import plain, print_log
 from qfr.scope import scope_of, varying
 from qfr.tracking.reading.cells import LoggedCell, read_episodes
 from qfr.tracking.reading.reader import read_cells

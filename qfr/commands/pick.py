@@ -23,12 +23,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from qfr.analysis.decisions.cells import of_preset, tables_of
-from qfr.analysis.decisions.files import interval, percent, points
+from qfr.analysis.decisions.files import answer, interval, percent, points, size
 from qfr.analysis.decisions.pick import GB, Pick, Preset, Standing, Step, pick
-from qfr.analysis.decisions.words import answer, size
 from qfr.analysis.levels import bits
+from qfr.analysis.process import cost_line, wastes
 from qfr.analysis.targets import Target
-from qfr.analysis.waste import cost_line, wastes
 from qfr.commands.common import add_store
 from qfr.commands.sides import (
     add_axes,

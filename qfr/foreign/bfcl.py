@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qfr.errors import LogError
-from qfr.foreign.failures import channel, classify
+from qfr.foreign.conversation import channel, classify
 from qfr.foreign.jsonl import UNSEEN, LeftOut, Lines, lines_from, write_line
 from qfr.foreign.node import Node, parse, shown_name
 from qfr.records import Channel

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from qfr.errors import LogError, did_you_mean
-from qfr.foreign.failures import channel, classify
+from qfr.foreign.conversation import channel, classify
 from qfr.foreign.jsonl import LeftOut, write_line
 from qfr.records import Channel
 

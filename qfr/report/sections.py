@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from qfr.analysis.contexts import told_apart
 from qfr.analysis.contrast.ladder import Ladder
+from qfr.analysis.frames import told_apart
 from qfr.report.charts import Figure
 from qfr.report.content.build import Report
 from qfr.report.content.outcomes import MEANINGS, Map, agent_name
 from qfr.report.contrastfigures import OverPrompts, decomposition_figure, ladder_figure, prompt_figures
-from qfr.report.figures.draw import drawn, height, label
-from qfr.report.figures.heat import drawn_map, map_height
+from qfr.report.figures.draw import drawn, drawn_map, height, label, map_height
 from qfr.report.figures.palette import MARK_SIGNS
 from qfr.report.figures.panels import panels
 from qfr.report.layout import Group, shortened
-from qfr.report.tables import contrasts as contrasttables
-from qfr.report.tables import views
-from qfr.report.text import spelled
+from qfr.report.tables.contrasts import (
+    contrast_table,
+    further_table,
+    interaction_table,
+    ladder_table,
+    strata_table,
+)
+from qfr.report.tables.formats import spelled
+from qfr.report.tables.specs import Table
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,9 @@ class Section:
     title: str
     agent: bool
     figures: tuple[FigureView, ...]
-    contrasts: views.Table
-    further: tuple[views.Table, ...]
-    families: tuple[views.Table, ...]
+    contrasts: Table
+    further: tuple[Table, ...]
+    families: tuple[Table, ...]
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Illustrated:
     title: str
     agent: bool
     figures: tuple[FigureView, ...]
-    tables: tuple[views.Table, ...]
+    tables: tuple[Table, ...]
 
 
 def figure_view(one: Figure, agent: bool) -> FigureView:
@@ -102,9 +107,9 @@ def contrast_section(sides: tuple[Group, ...], how: str) -> Section:
             *(_figure_one(group, how) for group in drawn_sides),
             *(figure_view(one, first.reference_agent) for one in bars),
         ),
-        contrasts=views.contrast_table(sides),
-        further=tuple(views.further_table(group) for group in sides),
-        families=tuple(views.family_table(group) for group in sides if group.families),
+        contrasts=contrast_table(sides),
+        further=tuple(further_table(group) for group in sides),
+        families=tuple(strata_table(group) for group in sides if group.families),
     )
 
 
@@ -120,7 +125,7 @@ def prompt_sections(report: Report, policies: tuple[str, ...]) -> tuple[Illustra
     sections = []
     for title, members in found.items():
         agent, cells = title.split(" · ")[0] in agents, members[0].cells
-        table = contrasttables.interaction_table(one for one in mine if cells.issuperset(one.cells))
+        table = interaction_table(one for one in mine if cells.issuperset(one.cells))
         figures = tuple(figure_view(one.figure, agent) for one in members)
         sections.append(Illustrated(names[title], agent, figures, (table,) if table.rows else ()))
     return tuple(sections)
@@ -133,7 +138,7 @@ def ladder_section(ladder: Ladder, agents: tuple[str, ...]) -> Illustrated:
         title=f"{ladder.key.model} {ladder.key.prompt}, {ladder.policy} scoring",
         agent=agent,
         figures=(figure_view(ladder_figure(ladder), agent),),
-        tables=(contrasttables.ladder_table(ladder),),
+        tables=(ladder_table(ladder),),
     )
 
 

@@ -16,9 +16,9 @@ from qfr.analysis.trials import FOREIGN
 from qfr.records import Policy
 from qfr.report.content.build import Report
 from qfr.report.content.outcomes import ENDINGS
-from qfr.report.imports.page import logs_of
 from qfr.report.layout import PANELS, TITLES, Group, Pair, careful, cell_name, groups
 from qfr.report.tables.formats import counted, listed, percent, signed
+from qfr.report.tables.imported import logs_of
 from qfr.scope import NAMES, scope_of, varying
 
 #: Imported logs whose success the overview tells; the tables hold all.

@@ -1,5 +1,9 @@
 """Contrasts: A minus B on one axis with the others fixed, for every target, with interval and exact tests.
 
+Each contrast has the paper's percentile interval (paired, or two-sample for *own*). Words rest on `bayesian`.
+`stratified` resamples within families, for targets that every task of the suite enters: there the counts per
+family are fixed by the design.
+
 Example
 -------
 Read a table of published per-task successes and contrast its presets::
@@ -33,6 +37,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.random import Generator
 
 from qfr.analysis.contrast.decomposition import (
     POINTS,
@@ -40,7 +45,6 @@ from qfr.analysis.contrast.decomposition import (
     undelivered_bounds,
     ungated_bounds,
 )
-from qfr.analysis.contrast.uncertainty import bayesian, stratified
 from qfr.analysis.decisions.verdict import TARGETS, Rule, decide
 from qfr.analysis.levels import Axis
 from qfr.analysis.pairing import Pair, across_builds, cells_of, owned, pairs, tables_in_groups, together
@@ -48,9 +52,10 @@ from qfr.analysis.results import Contrast
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
 from qfr.stats import bootstrap, equivalence, intervals, lattice, power
+from qfr.stats.bayesian import BayesianInterval, interval, joint
 from qfr.stats.exact import PairedTest, sign_flip_test, sign_test
 from qfr.stats.intervals import Estimate, Method
-from qfr.stats.lattice import BoolArray
+from qfr.stats.lattice import BoolArray, FloatArray, Lattice
 
 
 @dataclass(frozen=True)
@@ -322,3 +327,45 @@ def _negated(fraction: float | None) -> float | None:
 def _points(value: float | None) -> float | None:
     # Ten digits: the product with 100 would otherwise show its rounding, 27.500000000000004.
     return None if value is None else round(POINTS * value, 10)
+
+
+def bayesian(drawn: Samples, rng: Generator, level: float = 0.95) -> BayesianInterval:
+    """Return the interval of A minus B that words rest on, in fractions.
+
+    Parameters
+    ----------
+    drawn : Samples
+        As `targets.samples` returns them.
+    rng : numpy.random.Generator
+        Used for *own* alone; the paired interval is deterministic.
+    level : float
+    """
+    if drawn.paired:
+        return interval(lattice.difference(drawn.rates_a, drawn.rates_b), level=level)
+    members = (drawn.enters_a, drawn.enters_b)
+    rates = (_spread_out(drawn.rates_a, drawn.enters_a), _spread_out(drawn.rates_b, drawn.enters_b))
+    return joint(rates, members, rng=rng, level=level)
+
+
+def stratified(
+    drawn: Samples, families: tuple[str, ...], options: intervals.Options, rng: Generator | None = None
+) -> Estimate | None:
+    """Return the percentile interval that resamples tasks within their families.
+
+    Returns
+    -------
+    Estimate or None
+        None where the counts per family are not fixed by the design: where not every task enters on both
+        sides, or where the suite has one family.
+    """
+    if not (drawn.paired and drawn.enters_a.all() and drawn.enters_b.all()) or len(set(families)) < 2:
+        return None
+    strata = np.unique(np.array(families), return_inverse=True)[1].astype(np.int64)
+    return bootstrap.paired(drawn.rates_a, drawn.rates_b, strata=strata, options=options, rng=rng)
+
+
+def _spread_out(rates: Lattice, enters: BoolArray) -> FloatArray:
+    """Return one rate per task of the suite; nan where the task is not in the set."""
+    values: FloatArray = np.full(enters.size, np.nan)
+    values[enters] = rates.values
+    return values

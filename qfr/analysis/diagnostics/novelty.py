@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from qfr.analysis.diagnostics.keys import require
-from qfr.analysis.diagnostics.log import Log
+from qfr.analysis.diagnostics.log import Log, require
 from qfr.analysis.diagnostics.resampled import DEFAULT, Sums, ratios
 from qfr.canonical import quote, read_json
 from qfr.errors import TableError

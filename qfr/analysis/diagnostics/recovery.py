@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.random import Generator
 
-from qfr.analysis.diagnostics.events import Behaviour
+from qfr.analysis.diagnostics.channels import Behaviour
 from qfr.analysis.diagnostics.log import Log
 from qfr.analysis.diagnostics.resampled import DEFAULT, Sums, ratios
 from qfr.faults import FAULTS

@@ -14,7 +14,7 @@ from qfr.analysis.trials import aligned
 from qfr.errors import UserError, did_you_mean
 from qfr.report.content.build import Report
 from qfr.report.tables.formats import signed
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import Entry, Table
 from qfr.stats.lattice import BoolArray
 
 #: Kinds whose rows follow from successes per task; the others are counted in the logs, call by call.

@@ -23,7 +23,7 @@ from qfr.registration.status import Standing
 from qfr.report.content.diagnosed import Agent, Compared, Repeated
 from qfr.report.content.registration_status import best
 from qfr.report.content.transcripts import Parting
-from qfr.report.imports.page import figures_of
+from qfr.report.tables.imported import figures_of
 from qfr.stats.intervals import Estimate
 
 if TYPE_CHECKING:

@@ -2,6 +2,6 @@
 
 - `palette`: colours for light and dark ground
 - `panels`: Figure 1 of Hu 2026 for any group
-- `draw`: charts (`qfr.report.charts`)
-- `heat`: the map of outcomes by task, site and cell
+- `draw`: charts (`qfr.report.charts`), and the map of outcomes by task, site and cell
+- `images`: all of them as image files
 """

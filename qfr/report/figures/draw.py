@@ -1,4 +1,4 @@
-"""Charts drawn by plotly: dots with whiskers, lines with bands, stacked bars."""
+"""Charts drawn by plotly: dots with whiskers, lines with bands, stacked bars, the map of outcomes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import html
 import plotly.graph_objects as go
 
 from qfr.report.charts import Chart, Kind, Mark, Series
+from qfr.report.content.outcomes import Map
 from qfr.report.figures.palette import (
     DASHES,
     GRID,
     MARKS,
     NOTHING,
+    SQUARES,
     ZERO,
     band,
     base_layout,
@@ -173,3 +175,57 @@ def _layout(chart: Chart) -> dict[str, object]:
     axes = {"xaxis": values, "yaxis": others} if across else {"xaxis": others, "yaxis": values}
     margin = {"l": 8, "r": 10, "t": 6, "b": 8}
     return {**base_layout(height(chart)), "margin": margin, "barmode": "relative", **axes}
+
+
+def map_height(chart: Map) -> int:
+    """Return the height of a map in CSS pixels."""
+    return 110 + 13 * len(chart.rows)
+
+
+def drawn_map(chart: Map) -> str:
+    """Return the map as plotly's JSON; each square carries its place for the viewer."""
+    n = len(SQUARES)
+    scale = [(edge / n, SQUARES[at]) for at in range(n) for edge in (at, at + 1)]
+    squares = go.Heatmap(
+        z=[list(row) for row in chart.codes],
+        zmin=-0.5,
+        zmax=n - 0.5,
+        colorscale=scale,
+        showscale=False,
+        xgap=1,
+        ygap=1,
+        hovertext=[[html.escape(text).replace("\n", "<br>") for text in row] for row in chart.hovers],
+        hoverinfo="text",
+        customdata=[
+            [[task, chart.fault, site, agent] for agent in chart.agents]
+            for task, site in zip(chart.tasks, chart.sites, strict=True)
+        ],
+    )
+    rows, columns = len(chart.rows), len(chart.columns)
+    layout = {
+        **base_layout(map_height(chart)),
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "xaxis": {
+            "tickmode": "array",
+            "tickvals": list(range(columns)),
+            "ticktext": [html.escape(name) for name in chart.columns],
+            "tickangle": -90 if columns > 3 else 0,
+            "side": "top",
+            "showgrid": False,
+            "zeroline": False,
+            "fixedrange": True,
+            "automargin": True,
+        },
+        "yaxis": {
+            "tickmode": "array",
+            "tickvals": list(range(rows)),
+            "ticktext": [html.escape(name) for name in chart.rows],
+            "tickfont": {"size": 10},
+            "autorange": "reversed",
+            "showgrid": False,
+            "zeroline": False,
+            "fixedrange": True,
+            "automargin": True,
+        },
+    }
+    return safe_json(go.Figure(data=[squares], layout=layout))

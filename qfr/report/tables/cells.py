@@ -16,8 +16,7 @@ from qfr.report.content.build import Report
 from qfr.report.content.outcomes import ENDINGS
 from qfr.report.layout import shortened, title_of
 from qfr.report.tables.formats import NONE, percent
-from qfr.report.tables.specs import CELL, count, named, of, pick, rate, table
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import CELL, Entry, Table, count, named, of, pick, rate, table
 from qfr.scope import group
 
 _OWN = (

@@ -15,8 +15,7 @@ from qfr.records import FaultKind
 from qfr.report.content.build import Report
 from qfr.report.layout import shortened
 from qfr.report.tables.formats import NONE, listed, megabytes, number, percent, percents
-from qfr.report.tables.specs import pick
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import Entry, Table, pick
 
 #: Under which conditions the statements of a page hold (docs/decisions.md).
 ONE_LOOK = (

@@ -15,8 +15,7 @@ from qfr.report.charts import Chart, Figure, Kind, Mark, Series
 from qfr.report.content.build import Report
 from qfr.report.layout import PANELS, TITLES, interval
 from qfr.report.tables.formats import ends, percent, signed
-from qfr.report.tables.specs import pick
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import Entry, Table, pick
 from qfr.scope import Scope, scope_of, value_of
 
 

@@ -14,11 +14,11 @@ from qfr.analysis.trials import FOREIGN, Planned, planned
 from qfr.foreign.measures import TaskTrials, pass_hat_of
 from qfr.report.layout import cell_name
 from qfr.report.tables.formats import percent
-from qfr.report.tables.specs import pick
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import Entry, Table, pick
 
 if TYPE_CHECKING:
     from qfr.report.content.build import Report
+
 
 #: Exponents of pass^k that are shown at most.
 _MOST_K = 4

@@ -1,19 +1,126 @@
-"""The page's part on clauses of the prompt: one sentence per preset, and the figures behind it."""
+"""The page's parts on what moves rates: how far one order of presets holds, requests to repair, clauses."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from qfr.analysis.contrast.ablation import Ablation, AtPreset, Difference
+from qfr.analysis.contrast.agreement import SPREADS, Agreement
+from qfr.analysis.contrast.repair import Repair
 from qfr.analysis.results import Contrast, Result
-from qfr.analysis.rows import ablation_rows
+from qfr.analysis.rows import ablation_rows, agreement_rows, repair_rows, spread_row
 from qfr.analysis.targets import Target
 from qfr.report.content.build import Report
 from qfr.report.layout import TITLES, careful
 from qfr.report.sections import Illustrated
 from qfr.report.tables.formats import NONE, ends, p_value, percent, signed
-from qfr.report.tables.specs import pick, points
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import Entry, Table, pick, points
+
+
+def agreement_tables(report: Report) -> tuple[Table, ...]:
+    """Agreement of orders, and spread by axis; tables without rows are left out."""
+    found = (_agreements(report.agreements), _spreads(report))
+    return tuple(one for one in found if one.rows)
+
+
+def _agreements(found: tuple[Agreement, ...]) -> Table:
+    changed = sum(not set(one.tops[0].split("=")) & set(one.tops[1].split("=")) for one in found)
+    return Table(
+        "The order of the presets by their rate in two places that differ in one thing alone: Kendall tau-b "
+        "with a 95 % task-bootstrap interval, and Spearman's rho. Not defined where all presets tie. The top "
+        f"preset changes in {changed} of {len(found)} comparisons.",
+        ("Across", "First", "Second", "Kendall tau", "Spearman", "Top preset"),
+        tuple(
+            (
+                Entry(one.across, one.key.context),
+                Entry(one.first),
+                Entry(one.second),
+                *_orders(one),
+                Entry(one.tops[0] if one.tops[0] == one.tops[1] else f"{one.tops[0]} / {one.tops[1]}"),
+            )
+            for one in found
+        ),
+        headers=3,
+        title="Does one order of the presets hold?",
+    )
+
+
+def _orders(one: Agreement) -> tuple[Entry, Entry]:
+    tau, rho = agreement_rows(one)
+    return _tau(one, tau), Entry("–" if rho.value is None else f"{rho.value:.2f}", id=rho.id)
+
+
+def _tau(one: Agreement, row: Result) -> Entry:
+    if one.tau is None:
+        return Entry("–", row.reason or "", True, id=row.id)
+    ends = "" if one.tau_low is None or one.tau_high is None else f"[{one.tau_low:.2f}, {one.tau_high:.2f}]"
+    small = f"{ends} {len(one.presets)} presets".strip()
+    return Entry(f"{one.tau:.2f}", small, one.tau_low is None, id=row.id)
+
+
+def _spreads(report: Report) -> Table:
+    found = report.spreads
+    places: dict[tuple[str, str], dict[str, Entry]] = {(one.axis, one.target): {} for one in found}
+    for one in found:
+        small = f"largest {100 * one.largest:.1f}, {one.places} places"
+        row = spread_row(one, SPREADS[one.axis])
+        places[one.axis, one.target][one.policy] = Entry(f"{100 * one.mean:.1f}", small, id=row.id)
+    return Table(
+        "Largest rate minus smallest along one axis, all else equal, in points: mean over places where it "
+        "can be seen. Where a spread over prompts shrinks under the other policy, the scorer made that part.",
+        ("Along", "Target", "tolerant", "strict"),
+        tuple(
+            (
+                Entry(SPREADS[axis]),
+                Entry(target),
+                *(by_policy.get(name, Entry("–")) for name in ("tolerant", "strict")),
+            )
+            for (axis, target), by_policy in places.items()
+        ),
+        headers=2,
+        title="What moves rates: presets, prompts, rewrites, executors",
+    )
+
+
+_CAPTION = (
+    "executor=repair against executor=tolerant, all else equal. Won and lost: tasks that both certified, by "
+    "their successes over the same faults. Clean won and lost: tasks passed without a fault by one of the "
+    "two alone; the request follows a failed call only: a clean episode without one is the same. "
+    "Turns and tokens: means per episode, without / with the request."
+)
+_HEADERS = (
+    *("Model", "Preset", "Prompt", "Fault", "Won", "Lost", "Clean won", "Clean lost"),
+    *("Turns", "Generated tokens", "Turns of clean episodes"),
+)
+
+
+def repair_sections(report: Report) -> tuple[Illustrated, ...]:
+    """One table under the headline policy; nothing where no cell was played with the request."""
+    found = [one for one in report.repairs if one.policy == report.options.policy]
+    if not found:
+        return ()
+    rows = tuple(_row(one) for one in found)
+    agent = all(one.key.model in report.reference_agents for one in found)
+    table = Table(_CAPTION, _HEADERS, rows, headers=4, title="Repair of failed calls")
+    return (Illustrated("Request to repair failed calls", agent, (), (table,)),)
+
+
+def _row(one: Repair) -> tuple[Entry, ...]:
+    names = (one.key.model, one.key.quant, one.key.prompt, one.key.fault)
+    counted, costs = [], []
+    rows = tuple(repair_rows(one))
+    for changed in rows[:2]:
+        counted += [
+            Entry(f"{changed.count_a} of {changed.of_a}", id=changed.id),
+            Entry(f"{changed.count_b} of {changed.of_b}", id=changed.id),
+        ]
+    for without, with_it in zip(rows[2::2], rows[3::2], strict=True):
+        costs.append(Entry(f"{_mean(without)} / {_mean(with_it)}", id=f"{without.id} {with_it.id}"))
+    return (*map(Entry, names), *counted, *costs)
+
+
+def _mean(row: Result) -> str:
+    return "–" if row.value is None else f"{row.value:.1f}"
 
 
 def ablation_sections(report: Report) -> tuple[Illustrated, ...]:
