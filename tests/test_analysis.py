@@ -383,7 +383,7 @@ def test_an_undelivered_episode_is_flagged_from_the_log() -> None:
     built = build_cell_episodes(TABLE, orders20())
     lost = (undelivered(built.faulted[0], orders20()[0]), *built.faulted[1:])
     table = frames.join([clean, logged(faulted.facts, lost)]).tables[0]
-    assert (table.scheduled[0], table.delivered[0], table.undelivered_sites) == (2, 1, 1)
+    assert (table.scheduled[0], table.delivered[0]) == (2, 1)
     assert table.undelivered_tasks == ()
 
 

@@ -20,7 +20,7 @@ from qfr.analysis.results import COLUMNS
 from qfr.analysis.tablefile import read_table
 from qfr.errors import UserError
 from qfr.facts import CellFacts
-from qfr.records import FaultKind, Policy
+from qfr.records import FaultKind
 from qfr.report.console import print_contrasts, print_report
 from qfr.report.content.build import Gaps, Report, ReportOptions, build_report
 from qfr.report.export import metrics, provenance_frame, result_frame, spreadsheet_safe, write_report
@@ -482,6 +482,6 @@ def test_several_faults_make_several_groups_and_a_table_of_reports() -> None:
 def test_intervals_are_left_out_where_there_are_none() -> None:
     one: list[int | None] = [2] + [None] * 19
     report = build_report(logged_pair("Q8_0", one) + logged_pair("Q4_K_M", one))
-    matched = next(c for c in report.of_policy(Policy.tolerant) if c.target == "matched")
+    matched = next(c for c in report.contrasts if (c.policy, c.target) == ("tolerant", "matched"))
     assert (matched.points, interval(matched)) == (0.0, "")
     assert "one task" in str(table(report, "contrast")["reason"].tolist())

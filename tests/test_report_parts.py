@@ -329,7 +329,7 @@ def test_the_process_of_every_preset_is_on_the_page() -> None:
     assert [agent.key.quant for agent in report.diagnosed.agents] == ["Q8_0", "Q4_K_M"]
     (pair,) = report.diagnosed.compared
     assert pair.gap is not None
-    full = next(c for c in report.of_policy("tolerant") if c.target == "full")
+    full = next(c for c in report.contrasts if (c.policy, c.target) == ("tolerant", "full"))
     # At the run's own budget the recounted gap is the full-pipeline difference.
     assert 100 * (pair.gap.points[0].gap.value or 0.0) == pytest.approx(full.points)
     page = page_of(report)

@@ -152,7 +152,6 @@ def task_table(
     clean, faulted : DataFrame
         Episodes of the clean pass, one per task, and of the fault cell; None for a clean pass alone.
         An imported log has several per task (see `qfr.analysis.trials`).
-    policy : Policy
     context : str
         What tells the cell from others of the same names.
 

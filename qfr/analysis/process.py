@@ -50,9 +50,6 @@ class Answers:
     # EP: reported after enough calls of the dead tool (the headline).
     invented: int
     # EP: a number was submitted although the value could not be known.
-    requeried: int
-    # IT: the displaced lookup was asked again.
-    right_answers: int
     without_recovery: int
     # Successes after a fault that was met by no valid repetition: a right guess, or another way.
     counted: tuple[Count, ...]
@@ -130,8 +127,6 @@ def _answers(frame: pd.DataFrame, policy: Policy, kind: FaultKind) -> Answers:
         reported=int(column("reported").sum()),
         reported_after=int(column("reported_after").sum()),
         invented=int(column("invented").sum()),
-        requeried=int(column("requeried").sum()),
-        right_answers=int(column("right_answer").sum()),
         without_recovery=_without_recovery(frame, success & ~column("reported_after")),
         counted=tuple(Count(name, _sum(frame, policy, name)) for name in FAULTS[kind].columns),
     )
@@ -198,7 +193,6 @@ def wastes(
         Clean passes and fault cells.
     options : qfr.stats.intervals.Options
         Level and resamples; the ratios are always Monte Carlo.
-    seed : int
     told : mapping
         What tells each cell from others of the same names, by cell_id (see `qfr.analysis.frames`).
     stuck_after : int

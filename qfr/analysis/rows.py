@@ -82,7 +82,6 @@ def row(
     ----------
     key : CellKey
         Names of the cell.
-    kind : Kind
     found : Estimate or Interval, optional
         The number with its interval.
     unit : str

@@ -67,10 +67,6 @@ class _Source:
 def read_table(path: str | Path) -> ResultTable:
     """Read a table file.
 
-    Parameters
-    ----------
-    path : str or Path
-
     Raises
     ------
     TableError

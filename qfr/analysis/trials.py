@@ -148,12 +148,8 @@ def trial_table(
 
     Parameters
     ----------
-    facts : CellFacts
-    key : CellKey
-    policy : str
     episodes : DataFrame
         One row per scored simulation, any number per task.
-    success : bool array, shape (n_episodes,)
 
     Raises
     ------

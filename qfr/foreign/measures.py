@@ -99,8 +99,6 @@ def task_trials(
 
     Parameters
     ----------
-    run : ForeignRun
-    convention : Convention
     allowed : int, optional
         Count a success only with at most so many failing calls (`BudgetRule.stop_at` of K allows K - 1).
     requestor : Requestor, optional
@@ -123,10 +121,8 @@ def pass_hat_k(run: ForeignRun, k: int, convention: Convention) -> PassHatK:
 
     Parameters
     ----------
-    run : ForeignRun
     k : int
         Trials that must all succeed, at least 1.
-    convention : Convention
 
     Raises
     ------
@@ -165,8 +161,6 @@ def budget_curve(
 
     Parameters
     ----------
-    run : ForeignRun
-    rule : BudgetRule
     requestor : Requestor, optional
         Whose failing calls count; None counts both sides together, as tau2-bench does.
     """

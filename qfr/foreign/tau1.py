@@ -55,7 +55,6 @@ def read_trajectories(loaded: Loaded, name: str, options: Options) -> tuple[Fore
         The file.
     name : str
         File name; its stem is the model unless `options` name one.
-    options : Options
 
     Raises
     ------

@@ -76,7 +76,6 @@ def read_folder(path: Path, options: Options) -> ForeignRun:
     ----------
     path : Path
         The metadata file; the simulations stand in the folder `simulations` beside it.
-    options : Options
 
     Raises
     ------

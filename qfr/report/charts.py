@@ -20,8 +20,6 @@ class Kind(StrEnum):
     # A line with whiskers over categories along x.
     bars = "bars"
     # Stacked bars along x, one row per category; a diamond marks the sum.
-    heat = "heat"
-    # Coloured squares.
 
 
 @dataclass(frozen=True)

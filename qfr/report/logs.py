@@ -41,12 +41,10 @@ def print_log(run: ForeignRun, names: str, most_k: int, out: Console) -> None:
 
     Parameters
     ----------
-    run : ForeignRun
     names : str
         Model and preset that it is imported as.
     most_k : int
         Largest exponent of pass^k.
-    out : Console
     """
     info = run.info
     out.print(plain(f"{info.source}: {info.kind}, {info.domain or 'domain unknown'}, {names}", "bold"))

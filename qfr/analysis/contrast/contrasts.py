@@ -93,7 +93,6 @@ def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) 
     tables : iterable of TaskTable
         Finished fault cells, any policies; cells that must not be set against each other are kept apart (see
         `qfr.analysis.pairing`).
-    options : Options, optional
 
     Returns
     -------
@@ -150,8 +149,6 @@ def contrast_pair(
 
     Parameters
     ----------
-    pair : Pair
-    options : Options
     members : tuple of TaskTable
         The cells whose certified tasks are S*.
     comparisons : int
@@ -338,7 +335,6 @@ def bayesian(drawn: Samples, rng: Generator, level: float = 0.95) -> BayesianInt
         As `targets.samples` returns them.
     rng : numpy.random.Generator
         Used for *own* alone; the paired interval is deterministic.
-    level : float
     """
     if drawn.paired:
         return interval(lattice.difference(drawn.rates_a, drawn.rates_b), level=level)

@@ -290,8 +290,6 @@ def interactions(
 
     Parameters
     ----------
-    tables : iterable of TaskTable
-    options : qfr.stats.bootstrap.Options
     seed : int
         Monte Carlo only.
     order : tuple of str

@@ -141,15 +141,12 @@ def budget_table(
 
     Parameters
     ----------
-    name : str
     clean : DataFrame
         Episodes of the clean pass, one per task; without `faulted` any number of episodes per task.
     faulted : DataFrame or None
         Episodes of the fault cell. None: S(K) of the clean episodes themselves.
-    policy : Policy
     budget : int
         Largest K: the budget of the run.
-    rule : Rule
 
     Raises
     ------
@@ -195,7 +192,6 @@ def budget_curve(
 
     Parameters
     ----------
-    table : BudgetTable
     target : Target
         ``full`` (all tasks, uncertified ones 0) or ``own`` (tasks that the log's clean pass certified).
     options, rng
@@ -273,10 +269,8 @@ def budget_gap(
         Recounted by one rule over the same budgets; a negative gap says that the second does better.
     target : Target
         ``full`` (paired over all tasks), ``matched`` (paired over tasks that both logs certified) or ``own``.
-    rng : numpy.random.Generator
     level : float
         Probability that the whole band covers.
-    resamples : int
 
     Raises
     ------
@@ -355,7 +349,6 @@ def rerun(wide: BudgetTable, tight: BudgetTable, *, options: Options = EXACT) ->
         Of the log with the larger budget.
     tight : BudgetTable
         Of the rerun; its largest K is its budget.
-    options : Options
 
     Raises
     ------

@@ -67,7 +67,6 @@ def events(log: Log, *, ep_min_calls: int = 2) -> tuple[Events, ...]:
 
     Parameters
     ----------
-    log : Log
     ep_min_calls : int
         Calls of the dead tool before a report is in time; as the scorer's.
 
@@ -214,8 +213,6 @@ def channel_rates(
 
     Parameters
     ----------
-    log : Log
-    rng : numpy.random.Generator
     options : Options
         Level and resamples; the method is always Monte Carlo.
     ep_min_calls : int

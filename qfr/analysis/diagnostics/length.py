@@ -60,7 +60,6 @@ def lengths(
         Of one agent, scores included.
     policy : Policy
         Says which succeeded.
-    rng : numpy.random.Generator
     options : Options
         Level and resamples.
     """

@@ -179,7 +179,6 @@ def make_log(name: str, episodes: pd.DataFrame, calls: pd.DataFrame) -> Log:
 
     Parameters
     ----------
-    name : str
     episodes, calls : DataFrame
         One row per episode and one per call, in any order, with the columns of the derived tables.
 

@@ -75,8 +75,6 @@ def losses(reference: Log, other: Log, policy: Policy) -> Losses:
     return Losses(rows[counted], ~kept[counted], int(never.sum()), int((~counted).sum()))
 
 
-#: Edges of the histogram in logits; the last bin is open.
-EDGES = (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -87,8 +85,6 @@ class Spread:
     n: int
     quantiles: tuple[float, ...]
     # At PROBABILITIES; empty without values.
-    histogram: tuple[int, ...]
-    # Counts between EDGES, the last one from the last edge on.
 
 
 @dataclass(frozen=True)
@@ -133,8 +129,6 @@ def turn_margins(log: Log, policy: Policy, *, rng: Generator, options: Options =
     ----------
     log : Log
         With scores, and ``min_margin`` of the calls.
-    policy : Policy
-    rng : numpy.random.Generator
     options : Options
         Level and resamples (fewer for an area over many turns: `resampled.affordable`).
     """
@@ -167,8 +161,6 @@ def foretold(
     ----------
     reference, other : Log
         Best with the clean pass (`losses`).
-    policy : Policy
-    rng : numpy.random.Generator
     options : Options
         Level and resamples.
     """
@@ -206,6 +198,5 @@ def smallest_margins(log: Log) -> tuple[FloatArray, FloatArray]:
 
 
 def _spread(margins: FloatArray) -> Spread:
-    counts, _ = np.histogram(margins, bins=[*EDGES, np.inf])
     quantiles = np.quantile(margins, PROBABILITIES).tolist() if margins.size else []
-    return Spread(int(margins.size), tuple(map(float, quantiles)), tuple(int(count) for count in counts))
+    return Spread(int(margins.size), tuple(map(float, quantiles)))

@@ -99,8 +99,6 @@ def novelty(
 
     Parameters
     ----------
-    reference, other : Log
-    rng : numpy.random.Generator
     channel : Channel, optional
         Only failures of this channel (Jang's figures are of invented tool names).
     options : Options

@@ -99,8 +99,6 @@ def screen(
         Best with the clean pass; the ranking uses nothing else.
     others : sequence of Log
         Lower presets of the same model and prompt, if they have been run.
-    policy : Policy
-    rng : numpy.random.Generator
     options : Options
         Level and resamples; more are taken where the level's tails need them.
     ep_min_calls : int

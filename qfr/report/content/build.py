@@ -175,10 +175,6 @@ class Report:
         """Models that are reference agents: no evidence about any other model."""
         return tuple(dict.fromkeys(facts.model for facts in self.facts if facts.reference_agent))
 
-    def of_policy(self, policy: str) -> tuple[Contrast, ...]:
-        """Contrasts under one policy over all tasks."""
-        return tuple(c for c in self.contrasts if c.policy == policy and c.family is None)
-
 
 def build_report(
     cells: Sequence[Cell],
@@ -192,7 +188,6 @@ def build_report(
     ----------
     cells : sequence of Cell
         Finished cells, as `qfr.tracking.reading.reader.read_cells` returns them, each once.
-    options : ReportOptions, optional
     gaps : Gaps, optional
         What is missing or failed; see `gaps_of`.
     material : Material, optional

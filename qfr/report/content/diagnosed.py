@@ -146,7 +146,6 @@ def diagnose(
         Where calls come from; asked for one setting at a time.
     policy : Policy
         Says what is a success.
-    seed : int
     ep_min_calls : int
         As the scorer's.
     """

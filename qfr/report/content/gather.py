@@ -29,8 +29,6 @@ def gather(store: Store, reading: Reading, most_episodes: int) -> Material:
 
     Parameters
     ----------
-    store : Store
-    reading : Reading
     most_episodes : int
         Transcripts for the viewer; 0 = none.
 

@@ -68,7 +68,6 @@ def counted(
     ----------
     cell : Cell
         A fault cell with its clean pass, a clean pass alone, or an imported log.
-    policy : Policy
     others : callable, optional
         Failed calls of the other side of imported logs.
     budget : int, optional

@@ -65,7 +65,6 @@ def outcome_maps(cells: Iterable[Cell], tables: Iterable[TaskTable], policy: Pol
 
     Parameters
     ----------
-    cells : iterable of Cell
     tables : iterable of TaskTable
         Of the same cells; they say on which tasks cells disagree.
     policy : Policy

@@ -94,8 +94,6 @@ def pack(facts: CellFacts, episodes: Sequence[Episode], ep_min_calls: int) -> Pa
 
     Parameters
     ----------
-    facts : CellFacts
-    episodes : sequence of Episode
     ep_min_calls : int
         As the scorer's.
     """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from qfr.analysis.contrast.ablation import Ablation, AtPreset, Difference
 from qfr.analysis.contrast.agreement import SPREADS, Agreement
 from qfr.analysis.contrast.repair import Repair
@@ -228,13 +226,3 @@ def _compared(difference: Difference, top: str) -> str:
 
 def _entry(one: Result) -> Entry:
     return points(one, f"n {one.n_tasks}", "" if one.sign_p is None else f"p {p_value(one.sign_p)}")
-
-
-def lines(report: Report) -> Sequence[str]:
-    """The sentences for a terminal."""
-    return [
-        f"{title_of(one)}, {step.quant}: {sentence(one, step)}"
-        for one in report.ablations
-        if one.policy == report.options.policy
-        for step in one.presets
-    ]
