@@ -109,7 +109,7 @@ def test_budgets_are_ranked_contrasted_and_listed_apart(report: Report) -> None:
 
 def test_no_pair_mixes_two_budgets(report: Report) -> None:
     contrasts = contrast_table(join([*report_cells()]).tables)
-    assert {c.context for c in contrasts} == {"suite.error_budget=3", "suite.error_budget=1"}
+    assert {c.scope for c in contrasts} == {"suite.error_budget=3", "suite.error_budget=1"}
     assert all(c.n_tasks == 3 for c in contrasts if c.target == "s_star")
 
 

@@ -75,8 +75,8 @@ def test_an_equal_preset_is_equivalent_only_with_enough_tasks() -> None:
     assert [there.label for row in ranks.presets for there in row.prompts] == ["the yardstick", "not settled"]
     same = build_report(cells_of({("Q8_0", "P0"): one, ("Q4_K_M", "P0"): one}))
     full = next(c for c in same.contrasts if c.target == "full" and c.family is None)
-    assert full.verdict is not None
-    assert "which by itself shows no equality" in full.verdict.reason
+    assert full.decision is not None
+    assert "which by itself shows no equality" in full.decision.reason
 
 
 def test_a_wide_margin_makes_a_preset_good_enough() -> None:
@@ -93,10 +93,10 @@ def test_a_wide_margin_makes_a_preset_good_enough() -> None:
     assert rankings(narrow)[0].advice.startswith("No preset is shown to be as good as Q8_0 within 1 points")
     full = next(c for c in wide.contrasts if c.target == "full" and c.family is None)
     assert full.equivalent
-    assert full.equivalence_low is not None
-    assert full.verdict is not None
-    assert full.verdict.equivalence_high is not None
-    assert full.equivalence_low == pytest.approx(-100 * full.verdict.equivalence_high)
+    assert full.equivalence_low_points is not None
+    assert full.decision is not None
+    assert full.decision.equivalence_high is not None
+    assert full.equivalence_low_points == pytest.approx(-100 * full.decision.equivalence_high)
 
 
 def test_costs_stand_beside_the_presets() -> None:

@@ -19,72 +19,64 @@ from qfr.report.tables.formats import percent, signed
 from qfr.scope import group
 
 _SUM = -1
-#: Parts of a full-pipeline difference, and the style of each.
-_PARTS = ("certified by both", "by A only", "by B only")
+#: Parts of a full-pipeline difference, in the order of their styles, and their columns.
+_PARTS = {"certified by both": "shared_points", "by A only": "only_a_points", "by B only": "only_b_points"}
 
 
 def decomposition_figure(group: Group) -> Figure | None:
     """Bars: what each full-pipeline difference is made of; None where there is none."""
     charts = []
     for pair in group.drawn_pairs:
-        found = [(row, c) for row in group.rows if (c := group.find(row, pair, Target.full)) is not None]
-        kept = [(row, c, c.decomposition) for row, c in found if c.decomposition is not None]
-        if not kept:
-            continue
-        parts = [[(row, split.shared) for row, _, split in kept]]
-        parts.append([(row, split.only_a) for row, _, split in kept])
-        parts.append([(row, split.only_b) for row, _, split in kept])
-        series = [
-            Series(
-                name, at, tuple(Mark(row, v, hover=f"{row}, {name}: {signed(v)} points") for row, v in values)
+        found = [(row, group.find(row, pair, Target.full)) for row in group.rows]
+        kept = [(row, c) for row, c in found if c is not None and c.shared_points is not None]
+        if kept:
+            series = [_part(at, name, kept) for at, name in enumerate(_PARTS)]
+            sums = tuple(
+                Mark(
+                    row,
+                    c.points or 0.0,
+                    hover=f"{row}, full pipeline: {signed(c.points)} {interval(c)}\n{_steps(c)}",
+                )
+                for row, c in kept
             )
-            for at, (name, values) in enumerate(zip(_PARTS, parts, strict=True))
-        ]
-        sums = tuple(
-            Mark(
-                row,
-                c.points or 0.0,
-                hover=f"{row}, full pipeline: {signed(c.points)} {interval(c)}\n{_steps(c)}",
-            )
-            for row, c, _ in kept
-        )
-        series.append(Series("full pipeline", _SUM, sums))
-        title = f"{pair[0]} − {pair[1]}"
-        charts.append(
-            Chart(title, Kind.bars, group.rows, tuple(series), "points", span=_span(found), zero=True)
-        )
+            series.append(Series("full pipeline", _SUM, sums))
+            title = f"{pair[0]} − {pair[1]}"
+            chart = Chart(title, Kind.bars, group.rows, tuple(series), "points", span=_span(kept), zero=True)
+            charts.append(chart)
     if not charts:
         return None
     n = next(c.n_tasks for c in group.contrasts if c.target == Target.full and c.family is None)
     return Figure(
         f"What the full-pipeline difference is made of, {group.policy} scoring",
         f"A − B in points, n = {n} tasks. The bars add up to the full-pipeline difference (diamond): tasks "
-        "that "
-        "both certified (recovery alone), tasks that only A certified, tasks that only B certified. Exact "
-        "sums, no interval; the intervals of the total stand in figure and table above.",
+        "that both certified (recovery alone), tasks that only A certified, tasks that only B certified. "
+        "Exact sums, no interval; the intervals of the total stand in figure and table above.",
         tuple(charts),
         tuple(enumerate(_PARTS)),
     )
 
 
-def _span(found: list[tuple[str, Contrast]]) -> tuple[float, float]:
+def _part(style: int, name: str, kept: list[tuple[str, Contrast]]) -> Series:
+    values = [(row, getattr(c, _PARTS[name])) for row, c in kept]
+    marks = (Mark(row, value, hover=f"{row}, {name}: {signed(value)} points") for row, value in values)
+    return Series(name, style, tuple(marks))
+
+
+def _span(kept: list[tuple[str, Contrast]]) -> tuple[float, float]:
     """A common scale, never less than ten points either way."""
     low, high = -10.0, 10.0
-    for _, c in found:
-        split = c.decomposition
-        if split is not None:
-            parts = (split.shared, split.only_a, split.only_b)
-            low = min(low, sum(part for part in parts if part < 0))
-            high = max(high, sum(part for part in parts if part > 0))
+    for _, c in kept:
+        parts = [getattr(c, column) for column in _PARTS.values()]
+        low = min(low, sum(part for part in parts if part < 0))
+        high = max(high, sum(part for part in parts if part > 0))
     room = 0.06 * (high - low)
     return low - room, high + room
 
 
-def _steps(contrast: Contrast) -> str:
-    split = contrast.decomposition
-    if split is None or split.screening is None:
+def _steps(c: Contrast) -> str:
+    if c.screening_points is None:
         return ""
-    return f"screening {signed(split.screening)}, rates on own sets {signed(split.own_rates)}"
+    return f"screening {signed(c.screening_points)}, rates on own sets {signed(c.own_rates_points)}"
 
 
 @dataclass(frozen=True)

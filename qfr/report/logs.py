@@ -233,7 +233,9 @@ def _success(c: Contrast) -> Iterable[str]:
         yield f"{head}: {c.reason}"
         return
     if c.low is not None and c.high is not None:
-        head += f" [{signed(c.low)}, {signed(c.high)}] ({100 * c.level:g} %, tasks resampled, {c.method})"
+        head += (
+            f" [{signed(c.low)}, {signed(c.high)}] ({100 * c.confidence:g} %, tasks resampled, {c.method})"
+        )
     yield f"{head}, {percent(c.rate_a)} against {percent(c.rate_b)}, n = {c.n_tasks} tasks"
     if not c.reliable and c.reason:
         yield f"the interval is not to be relied on: {c.reason}"
@@ -241,16 +243,16 @@ def _success(c: Contrast) -> Iterable[str]:
         f"tasks that favour A {c.favour_a}, B {c.favour_b}, ties {c.ties}; sign p {p_value(c.sign_p)}, "
         f"sign-flip p {p_value(c.signflip_p)}, smallest possible {p_value(c.smallest_p)}"
     )
-    if c.equivalent is not None and c.equivalence_low is not None and c.equivalence_high is not None:
+    if c.equivalent is not None and c.equivalence_low_points is not None:
         word = "equivalent" if c.equivalent else "equivalence not shown"
-        ends = f"[{signed(c.equivalence_low)}, {signed(c.equivalence_high)}]"
-        yield f"{word} within ±{c.margin:g} points: 90 % interval {ends}"
-    if c.detectable is not None:
-        yield f"a true difference of about {c.detectable:.0f} points would be found four times in five"
-    if c.bounds is not None:
+        ends = f"[{signed(c.equivalence_low_points)}, {signed(c.equivalence_high_points)}]"
+        yield f"{word} within ±{c.margin_points:g} points: 90 % interval {ends}"
+    if c.detectable_points is not None:
+        yield f"a true difference of about {c.detectable_points:.0f} points would be found four times in five"
+    if c.undelivered_low_points is not None:
         yield (
-            f"with every excluded simulation against A or against B: {signed(c.bounds.low)} to "
-            f"{signed(c.bounds.high)} points"
+            f"with every excluded simulation against A or against B: {signed(c.undelivered_low_points)} to "
+            f"{signed(c.undelivered_high_points)} points"
         )
 
 

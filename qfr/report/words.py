@@ -127,7 +127,7 @@ def _imported(logs: list[CellSummary], limited: set[CellKey]) -> Iterable[str]:
 
 def ahead(contrast: Contrast) -> str:
     """Say which side is shown to be ahead: ``a``, ``b``, or neither (empty)."""
-    found = contrast.verdict
+    found = contrast.decision
     if found is None:
         return ""
     if found.outcome is Outcome.WORSE or found.direction is Direction.WORSE:
@@ -140,7 +140,7 @@ def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
     rows = [(row, c) for row in group.rows if (c := group.find(row, pair, target)) is not None]
     labels: dict[str, list[str]] = defaultdict(list)
     for row, contrast in rows:
-        labels["no verdict" if contrast.verdict is None else contrast.verdict.label].append(row)
+        labels[contrast.verdict or "no verdict"].append(row)
     if not rows:
         return
     # Imported logs name no prompt.
@@ -178,9 +178,9 @@ def _detectable(report: Report) -> str:
     """The one detectable difference of a page: of the full pipeline, the largest over its contrasts."""
     policy = report.options.policy.value
     found = [
-        (c.detectable, c.n_tasks)
+        (c.detectable_points, c.n_tasks)
         for c in report.contrasts
-        if c.policy == policy and c.detectable is not None and c.target in (Target.full, Target.clean)
+        if c.policy == policy and c.detectable_points is not None and c.target in (Target.full, Target.clean)
     ]
     if not found:
         return ""

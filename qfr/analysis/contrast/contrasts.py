@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
@@ -48,7 +48,7 @@ from qfr.analysis.contrast.decomposition import (
 from qfr.analysis.decisions.verdict import TARGETS, Rule, decide
 from qfr.analysis.levels import Axis
 from qfr.analysis.pairing import Pair, across_builds, cells_of, owned, pairs, tables_in_groups, together
-from qfr.analysis.results import Contrast
+from qfr.analysis.results import Contrast, identified
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
 from qfr.stats import bootstrap, equivalence, intervals, lattice, power
@@ -196,20 +196,27 @@ def _contrast(pair: Pair, stratum: _Stratum, options: Options, rule: Rule) -> Co
     said = None
     if listed and stratum.target in TARGETS:
         said = decide(a, b, replace(rule, target=stratum.target), pair.remarks)
-    return replace(
+    split = asdict(decompose(a, b, within)) if full else {}
+    lost = undelivered_bounds(stratum.target, a, b, within, stratum.shared)
+    open_ = ungated_bounds(a, b, within) if full and a.key.gate != "none" else None
+    found = replace(
         _tested(_estimated(pair, stratum, drawn, options), drawn, decides),
-        verdict=said,
-        equivalence_low=_negated(said.equivalence_high) if said else None,
-        equivalence_high=_negated(said.equivalence_low) if said else None,
+        decision=said,
+        verdict=said.label if said else None,
+        equivalence_low_points=_negated(said.equivalence_high) if said else None,
+        equivalence_high_points=_negated(said.equivalence_low) if said else None,
         equivalent=said.equivalent if said else None,
         dropped_a=named(a.tasks, a.certified & within & ~drawn.enters_a) if listed else (),
         dropped_b=named(b.tasks, b.certified & within & ~drawn.enters_b) if listed else (),
         undelivered_a=a.undelivered_tasks if listed else (),
         undelivered_b=b.undelivered_tasks if listed else (),
-        decomposition=decompose(a, b, within) if full else None,
-        bounds=undelivered_bounds(stratum.target, a, b, within, stratum.shared),
-        ungated_bounds=ungated_bounds(a, b, within) if full and a.key.gate != "none" else None,
+        undelivered_low_points=lost.low if lost else None,
+        undelivered_high_points=lost.high if lost else None,
+        ungated_low_points=open_.low if open_ else None,
+        ungated_high_points=open_.high if open_ else None,
+        **{f"{part}_points": points for part, points in split.items()},
     )
+    return identified(found)
 
 
 def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) -> Contrast:
@@ -222,15 +229,16 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
     if stratum.family is None and all(a.families):
         fixed = stratified(drawn, a.families, options.bootstrap, _stream(pair, stratum, options, "strata"))
     return Contrast(
+        id="",
         model=axes[Axis.model],
-        quant=axes[Axis.quant],
+        level=axes[Axis.quant],
         prompt=axes[Axis.prompt],
         fault=axes[Axis.fault],
         executor=axes[Axis.executor],
         suite=a.key.suite,
         gate=a.key.gate,
         trial=a.key.trial,
-        context=pair.context,
+        scope=pair.context,
         policy=a.policy,
         vary=str(options.vary),
         cells=stratum.cells,
@@ -248,7 +256,7 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
         points=_points(estimate.value),
         low=_points(estimate.low),
         high=_points(estimate.high),
-        level=estimate.level,
+        confidence=estimate.level,
         method=estimate.method.value,
         resamples=estimate.resamples,
         seed=options.seed if estimate.resamples is not None else None,
@@ -261,7 +269,7 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
         reliable=estimate.reliable,
         reason=_reason(estimate, drawn, stratum, (pair.label_a, pair.label_b)),
         remarks=pair.remarks,
-        margin=options.margin,
+        margin_points=options.margin,
     )
 
 
@@ -276,7 +284,7 @@ def _tested(contrast: Contrast, drawn: Samples, decides: bool) -> Contrast:
         sign_p=test.p if test else None,
         signflip_p=flip.p if flip else None,
         smallest_p=test.smallest_p if test else None,
-        detectable=_detectable(drawn) if decides else None,
+        detectable_points=_detectable(drawn) if decides else None,
     )
 
 

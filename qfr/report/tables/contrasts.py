@@ -46,30 +46,26 @@ def further_table(group: Group) -> Table:
         for t in (Target.clean, Target.s_star, Target.ungated)
         if any(c.target == t for c in group.contrasts)
     ]
-    head = [_along_title(group), "A − B", *(TITLES[target] for target in targets)]
-    head += ["Full pipeline", "certified by both", "by A only", "by B only", "screening", "rates on own sets"]
+    parts = {
+        "Full pipeline": "points",
+        "certified by both": "shared_points",
+        "by A only": "only_a_points",
+        "by B only": "only_b_points",
+        "screening": "screening_points",
+        "rates on own sets": "own_rates_points",
+    }
+    head = [_along_title(group), "A − B", *(TITLES[target] for target in targets), *parts]
     head.append("Had all tasks met a fault")
     rows = []
     for row in group.rows:
         for pair in group.pairs:
+            found = (group.find(row, pair, target) for target in targets)
             full = group.find(row, pair, Target.full)
-            name, bounds = (full.id, full.ungated_bounds) if full else ("", None)
-            split = full.decomposition if full else None
-            parts = (
-                (split.shared, split.only_a, split.only_b, split.screening, split.own_rates)
-                if split
-                else (None,) * 5
-            )
-            rows.append(
-                (
-                    Entry(row),
-                    Entry(f"{pair[0]} − {pair[1]}"),
-                    *(_contrast_cell(group.find(row, pair, target)) for target in targets),
-                    Entry(signed(full.points if full else None), id=name),
-                    *(Entry(signed(part), id=name) for part in parts),
-                    Entry(ends(bounds.low, bounds.high) if bounds else "", id=name),
-                )
-            )
+            name = full.id if full else ""
+            open_ = ends(full.ungated_low_points, full.ungated_high_points) if full else ""
+            split = (Entry(signed(getattr(full, column, None)), id=name) for column in parts.values())
+            names = (Entry(row), Entry(f"{pair[0]} − {pair[1]}"))
+            rows.append((*names, *map(_contrast_cell, found), *split, Entry(open_, id=name)))
     return Table(
         "Further targets, and two exact splits of the full-pipeline difference in points: by who certified "
         "the task, and into screening (how many tasks are certified) and rates on own sets (of these). "

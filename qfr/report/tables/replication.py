@@ -140,7 +140,7 @@ def _ours(what: str, facts: tuple[CellFacts, ...]) -> str:
 def _table(pairs: tuple[Beside, ...], known: Published) -> Table:
     rows = tuple(
         (
-            Entry(one.ours.model or "", one.ours.context),
+            Entry(one.ours.model or "", one.ours.scope),
             Entry(
                 f"{one.theirs.prompt} {one.theirs.policy}",
                 TITLES[next(t for t in PANELS if t == one.theirs.target)].lower(),
