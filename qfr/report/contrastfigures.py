@@ -1,8 +1,8 @@
-"""Figures of contrasts besides Figure 1: decomposition, prompt by preset, ladder."""
+"""Figures of contrasts: differences, what they are made of, prompt by preset, ladder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.contrast.ladder import KINDS, Ladder
@@ -13,7 +13,7 @@ from qfr.analysis.targets import Target
 from qfr.faults import FAULTS, FaultKind
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
 from qfr.report.content.build import Report
-from qfr.report.layout import Group, interval, title_of
+from qfr.report.layout import TITLES, Group, interval, title_of
 from qfr.report.processfigures import preset_styles
 from qfr.report.tables.formats import percent, signed
 from qfr.scope import group
@@ -21,6 +21,58 @@ from qfr.scope import group
 _SUM = -1
 #: Parts of a full-pipeline difference, in the order of their styles, and their columns.
 _PARTS = {"certified by both": "shared_points", "by A only": "only_a_points", "by B only": "only_b_points"}
+
+
+def difference_figure(group: Group, how: str) -> Figure:
+    """Figure 1 of Hu 2026 for any group; `how` says how the intervals were computed."""
+    left_out = len(group.pairs) - len(group.drawn_pairs)
+    left = f" {left_out} further pairs stand in the table." if left_out else ""
+    better = "recovers better" if any(c.fault != "none" for c in group.contrasts) else "succeeds more often"
+    span = _common_span(group)
+    return Figure(
+        f"Differences, {group.policy} scoring",
+        f"A − B in points (positive: A {better}) with 95 % percentile task-bootstrap intervals ({how}), "
+        f"{group.policy} scoring. Below each tick: n = tasks that enter (own clean sets: A/B). Open marks: "
+        f"an interval that is too short for so few or so equal tasks, or none.{left}",
+        tuple(_differences(group, target, span) for target in group.panels),
+        tuple((at, f"{a} − {b}") for at, (a, b) in enumerate(group.drawn_pairs)),
+    )
+
+
+def _differences(group: Group, target: Target, span: tuple[float, float]) -> Chart:
+    """One panel, the numbers of tasks below each tick, one line per pair."""
+    pairs = group.drawn_pairs
+    found = {row: [group.find(row, pair, target) for pair in pairs] for row in group.rows}
+    ticks = {row: "\n".join((row, *map(_tasks, found[row]))) for row in group.rows}
+    series = []
+    for at, (a, b) in enumerate(pairs):
+        shown = [(row, c) for row in group.rows if (c := found[row][at]) and c.points is not None]
+        series.append(Series(f"{a} − {b}", at, tuple(_difference(ticks[row], row, c) for row, c in shown)))
+    chart = Chart(TITLES[target], Kind.points, tuple(ticks.values()), tuple(series), "points", span=span)
+    return replace(chart, zero=True, empty="not estimable")
+
+
+def _tasks(c: Contrast | None) -> str:
+    if c is None:
+        return "not run"
+    return f"{c.n_tasks_a}/{c.n_tasks_b}" if c.target == Target.own else f"n {c.n_tasks}"
+
+
+def _difference(at: str, row: str, c: Contrast) -> Mark:
+    n = f"n = {c.n_tasks}" if c.target != Target.own else f"n = {c.n_tasks_a} and {c.n_tasks_b}"
+    lines = (f"{row}: {c.a} − {c.b}", f"{signed(c.points)} points {interval(c)}", n, (c.reason or "")[:90])
+    told = "\n".join(line for line in lines if line)
+    return Mark(at, c.points or 0.0, c.low, c.high, not c.reliable, told)
+
+
+def _common_span(group: Group) -> tuple[float, float]:
+    """Of all panels; never less than ten points either way, so that nothing looks large for want of more."""
+    places = [(row, pair) for row in group.rows for pair in group.drawn_pairs]
+    shown = [group.find(*place, target) for target in group.panels for place in places]
+    ends = [end for c in shown if c for end in (c.low, c.high, c.points) if end is not None]
+    low, high = min(-10.0, *ends, 0.0), max(10.0, *ends, 0.0)
+    room = 0.08 * (high - low)
+    return low - room, high + room
 
 
 def decomposition_figure(group: Group) -> Figure | None:

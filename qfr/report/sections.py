@@ -10,10 +10,15 @@ from qfr.analysis.frames import told_apart
 from qfr.report.charts import Figure
 from qfr.report.content.build import Report
 from qfr.report.content.outcomes import MEANINGS, Map, agent_name
-from qfr.report.contrastfigures import OverPrompts, decomposition_figure, ladder_figure, prompt_figures
+from qfr.report.contrastfigures import (
+    OverPrompts,
+    decomposition_figure,
+    difference_figure,
+    ladder_figure,
+    prompt_figures,
+)
 from qfr.report.figures.draw import drawn, drawn_map, height, label, map_height
 from qfr.report.figures.palette import MARK_SIGNS
-from qfr.report.figures.panels import panels
 from qfr.report.layout import Group, shortened
 from qfr.report.tables.contrasts import (
     contrast_table,
@@ -104,7 +109,7 @@ def contrast_section(sides: tuple[Group, ...], how: str) -> Section:
         title=first.title,
         agent=first.reference_agent,
         figures=(
-            *(_figure_one(group, how) for group in drawn_sides),
+            *(figure_view(difference_figure(group, how), first.reference_agent) for group in drawn_sides),
             *(figure_view(one, first.reference_agent) for one in bars),
         ),
         contrasts=contrast_table(sides),
@@ -178,28 +183,6 @@ def log_index(report: Report) -> str:
         for one in cells
     ]
     return json.dumps(rows).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _figure_one(group: Group, how: str) -> FigureView:
-    pairs = group.drawn_pairs
-    left_out = len(group.pairs) - len(pairs)
-    left = f" {left_out} further pairs stand in the table." if left_out else ""
-    better = "recovers better" if any(c.fault != "none" for c in group.contrasts) else "succeeds more often"
-    caption = (
-        f"A − B in points (positive: A {better}) with 95 % percentile task-bootstrap intervals "
-        f"({how}), "
-        f"{group.policy} scoring. Below each tick: n = tasks that enter (own clean sets: A/B). Open marks: "
-        "an interval "
-        f"that is too short for so few or so equal tasks, or none.{left}"
-    )
-    height_one = 300 + 14 * len(pairs)
-    return FigureView(
-        title=f"Differences, {group.policy} scoring",
-        caption=caption + (_AGENT if group.reference_agent else ""),
-        panels=tuple(PanelView(p.title, p.label, p.spec, height_one) for p in panels(group)),
-        legend=tuple(_entry(at, f"{a} − {b}") for at, (a, b) in enumerate(pairs)),
-        agent=group.reference_agent,
-    )
 
 
 def _entry(style: int, name: str) -> LegendEntry:

@@ -24,14 +24,14 @@ from qfr.report.figures.palette import (
 _LOG_TICKS = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 _LOG_TEXTS = [f"{tick:g}" for tick in _LOG_TICKS]
 #: How far the series of one category lie apart, of the room between two categories.
-_SPREAD = {Kind.dots: 0.75, Kind.columns: 0.3}
+_SPREAD = {Kind.dots: 0.75, Kind.columns: 0.3, Kind.points: 0.5}
 
 
 def drawn(chart: Chart) -> str:
     """Return a chart as plotly's JSON, safe inside a script element."""
     layout = _layout(chart)
     if not any(series.marks for series in chart.series):
-        layout["annotations"] = [NOTHING]
+        layout["annotations"] = [NOTHING | {"text": chart.empty}]
     # Given at once: filling a figure step by step takes many times as long.
     figure = go.Figure(data=_traces(chart), layout=layout)
     return safe_json(figure)
@@ -39,6 +39,8 @@ def drawn(chart: Chart) -> str:
 
 def height(chart: Chart) -> int:
     """Return the height of a chart in CSS pixels."""
+    if chart.kind is Kind.points:
+        return 300 + 14 * len(chart.series)
     if chart.kind not in (Kind.dots, Kind.bars):
         return 270
     deep = max(1, len(chart.series)) if chart.kind is Kind.dots else 1
@@ -48,6 +50,7 @@ def height(chart: Chart) -> int:
 def label(chart: Chart) -> str:
     """Return what a screen reader says of a chart."""
     parts = [f"{series.name} {mark.at} {mark.value:.3g}" for series in chart.series for mark in series.marks]
+    parts = [part.replace("\n", " ") for part in parts]
     told = "; ".join(parts[:40]) + (f"; and {len(parts) - 40} more" if len(parts) > 40 else "")
     return f"{chart.title}, {chart.unit}: {told or 'nothing to show'}"
 
@@ -97,7 +100,7 @@ def _whiskers(chart: Chart, series: Series, at: int) -> go.Scatter:
     }
     return go.Scatter(
         name=html.escape(series.name),
-        mode="markers" if across else "lines+markers",
+        mode="lines+markers" if chart.kind is Kind.columns else "markers",
         x=values if across else places,
         y=places if across else values,
         error_x=whiskers if across else None,
