@@ -236,9 +236,8 @@ def ladder_figure(ladder: Ladder) -> Figure:
     return Figure(
         f"{ladder.key.model} under {ladder.key.prompt}: the ladder, {ladder.policy} scoring",
         "Successful fault episodes in % on each preset's own certified tasks; whiskers: Wilson 95 % "
-        "intervals over "
-        "episodes, which are not independent within a task. n stands in the table. Hollow: fewer than eight "
-        "certified tasks.",
+        "intervals over episodes, which are not independent within a task. n stands in the table. Hollow: "
+        "fewer than eight certified tasks.",
         (chart,),
         tuple((at, _words(kind)) for at, kind in enumerate(KINDS) if series[at].marks),
         wide=True,

@@ -311,8 +311,7 @@ def _novel(one: Novelty) -> Iterable[str]:
     )
     yield (
         f"novelty, {what}: {one.novel_occurrences} of {one.other_occurrences} signatures of B (once per "
-        f"episode) are not among A's, "
-        f"{percent(share.value)}{ends}; {expected}"
+        f"episode) are not among A's, {percent(share.value)}{ends}; {expected}"
     )
     pairs = [
         f"{'–' if found.value is None else f'{found.value:.2f}'} over {words} ({found.n})"

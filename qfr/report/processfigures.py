@@ -177,9 +177,8 @@ def _channels(members: list[Agent], styles: dict[str, int], resamples: str) -> F
     return Figure(
         "Error channels and harmful behaviours",
         "Occurrences per 100 calls of the agent, clean pass and fault episodes together; an injected fault "
-        "is "
-        f"not the agent's error. Whiskers: 95 % task-bootstrap intervals ({resamples}). Events that never "
-        "happened are left out; n stands in the table.",
+        f"is not the agent's error. Whiskers: 95 % task-bootstrap intervals ({resamples}). Events that "
+        "never happened are left out; n stands in the table.",
         _panels(members, styles, marks, chart),
         _legend(members, styles),
     )

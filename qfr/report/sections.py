@@ -153,8 +153,7 @@ def map_view(one: Map, title: str, agent: bool, policy: str) -> FigureView:
     left = f" {one.left_out} tasks, on which the cells differ least, are left out." if one.left_out else ""
     caption = (
         f"One square per task and fault site (rows, {len(one.rows)} sites) and cell (columns), {policy} "
-        "scoring: how the "
-        f"episode ended. Hover for the details; a click opens the transcript below.{left}"
+        f"scoring: how the episode ended. Hover for the details; a click opens the transcript below.{left}"
     )
     good = sum(code == 0 for row in one.codes for code in row)
     told = f"{one.title}: {good} of {len(one.rows) * len(one.columns)} squares are successes"

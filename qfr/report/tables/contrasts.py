@@ -164,10 +164,9 @@ def interaction_table(found: Iterable[Interaction]) -> Table:
                 lambda one: Entry(p_value(one.sign_p), f"sign-flip {p_value(one.signflip_p)}", id=one.id),
             ),
         ),
-        "Prompt × preset: the difference of the presets under the first prompt minus that under the "
-        "second, in points, paired over tasks (matched: certified by all four cells), 95 % task-bootstrap "
-        "interval; p "
-        "unadjusted.",
+        "Prompt × preset: the difference of the presets under the first prompt minus that under the second, "
+        "in points, paired over tasks (matched: certified by all four cells), 95 % task-bootstrap interval; "
+        "p unadjusted.",
     )
 
 

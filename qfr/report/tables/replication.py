@@ -252,8 +252,7 @@ def _figures(pairs: tuple[Beside, ...], known: Published) -> Iterable[Figure]:
         yield Figure(
             f"{model} beside {known.title}, tolerant scoring",
             f"{known.a} − {known.b} in points with 95 % intervals; n stands in the table. Hollow: no "
-            "interval at "
-            "hand, or one that is too short.",
+            "interval at hand, or one that is too short.",
             tuple(charts),
             ((7, "published"), (0, "here")),
         )
