@@ -201,7 +201,7 @@ def _recoveries(members: list[Agent], styles: dict[str, int], resamples: str) ->
             if r.errors
         )
 
-    turns = members[0].recovery[0].within[-1].turns
+    turns = next((r.within[-1].turns for one in members for r in one.recovery), 0)
     chart = Chart("", Kind.dots, names, (), f"% recovered within {turns} turns", span=(-3.0, 103.0))
     return Figure(
         "Recovery after an error",

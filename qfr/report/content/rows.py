@@ -113,7 +113,7 @@ def _agent(one: Agent, policy: str) -> Iterator[Result]:
         ):
             yield row(
                 one.key, Kind.channel, found, cells=one.cells, item=r.event, target=target, count_a=count,
-                of_a=of,
+                of_a=of, remarks=(r.note,) if r.note else (),
             )  # fmt: skip
     for after in one.recovery:
         yield from _recovery(one, after)

@@ -146,8 +146,16 @@ def length_table(results: Sequence[Result]) -> Table:
 
 
 def _rates(results: Sequence[Result]) -> Table:
+    rows = of_kind(results, Kind.channel)
+    # An imported log says what limits a number, and why there is none.
+    told = {(one.cells, one.item) for one in rows if one.count_a or one.remarks or one.count_a is None}
+    limited = any(one.remarks for one in rows)
+
+    def limits(line: Line) -> Entry:
+        return Entry("; ".join(line[0].remarks), doubtful=True)
+
     return table(
-        [one for one in of_kind(results, Kind.channel) if one.count_a],
+        [one for one in rows if (one.cells, one.item) in told],
         lambda one: (one.cells, one.item),
         (
             CELL,
@@ -156,6 +164,7 @@ def _rates(results: Sequence[Result]) -> Table:
             of("Per call", rate, target="per call"),
             of("Episodes", share, target="per episode"),
             of("Per episode", rate, target="per episode"),
+            *([Column("What limits it", limits)] if limited else []),
         ),
         "Error channels and behaviours that happened: occurrences of calls, and episodes with at least "
         "one, with 95 % task-bootstrap intervals.",
