@@ -58,6 +58,10 @@ class Planned:
     # The log's error budget (both sides together, cumulative); None without one.
     blind: str
     # Why calls and errors cannot be seen in the log; empty where they can.
+    source: str
+    # File or folder name.
+    made: Mapping[str, str]
+    # What the log says of its making, by field of `ForeignInfo`; empty where it is silent.
     unseen: tuple[str, ...]
     # What the log cannot show, of `format` and `premature_give_up`.
     limits: Mapping[str, str]
@@ -109,6 +113,8 @@ def planned(facts: CellFacts) -> Planned:
             max_errors=None if budget is None else int(budget),
             # A log that an earlier version imported does not say these.
             blind=str(about.get("blind", "")),
+            source=str(about.get("source", "")),
+            made={name: str(about[name]) for name in _ABOUT if about.get(name) is not None},
             unseen=tuple(map(str, about.get("unseen", UNSEEN))),
             limits={str(channel): str(note) for channel, note in about.get("limits", {}).items()},
             warnings=tuple(map(str, about.get("warnings", ()))),

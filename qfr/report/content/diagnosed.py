@@ -88,6 +88,8 @@ class Compared:
     cells: tuple[str, ...]
     # cell_ids of both sides, those of the highest preset first.
     reference: str
+    against: Scope = field(repr=False)
+    # Of the highest preset.
     gap: BudgetGap | None
     no_gap: str
     # Why there is none; empty where there is one.
@@ -295,6 +297,7 @@ def _compared(high: _Played, low: _Played, work: _Work) -> Compared:
         scope=low.scope,
         cells=(*high.cells, *low.cells),
         reference=high.key.quant,
+        against=high.scope,
         gap=gap,
         no_gap="" if gap is not None else unseen or "the two logs share no task",
         amplified=seen_amplifications(

@@ -61,7 +61,11 @@ def hidden(facts: CellFacts, event: str) -> str:
     unseen = planned(facts).unseen if imported(facts) else external(facts.config).get("unseen")
     if isinstance(unseen, list | tuple) and event in unseen:
         return _NO_FORMAT if event == Channel.form else _NO_REPORT
-    return blind(facts) or (_limit(facts, event) if _limit(facts, event).startswith(_HIDDEN) else "")
+    limit = _limit(facts, event)
+    if limit.startswith(_HIDDEN):
+        return limit
+    # A message that holds a call as text is seen where no call is.
+    return "" if event == FORMAT and limit else blind(facts)
 
 
 def _limit(facts: CellFacts, event: str) -> str:
