@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.contrast.ladder import KINDS, Ladder
-from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.levels import NOT_STATED, Axis, order_key
 from qfr.analysis.pairing import variant_names
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
 from qfr.faults import FAULTS, FaultKind
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
 from qfr.report.content.build import Report
-from qfr.report.layout import TITLES, Group, interval, title_of
+from qfr.report.layout import Group, interval, title_of
 from qfr.report.processfigures import preset_styles
 from qfr.report.tables.formats import percent, signed
 from qfr.scope import group
@@ -28,11 +28,11 @@ def difference_figure(group: Group, how: str) -> Figure:
     left_out = len(group.pairs) - len(group.drawn_pairs)
     left = f" {left_out} further pairs stand in the table." if left_out else ""
     better = "recovers better" if any(c.fault != "none" for c in group.contrasts) else "succeeds more often"
-    span = _common_span(group)
+    own, span = "" if group.logs else " (own clean sets: A/B)", _common_span(group)
     return Figure(
-        f"Differences, {group.policy} scoring",
-        f"A − B in points (positive: A {better}) with 95 % percentile task-bootstrap intervals ({how}), "
-        f"{group.policy} scoring. Below each tick: n = tasks that enter (own clean sets: A/B). Open marks: "
+        f"Differences{group.scoring}",
+        f"A − B in points (positive: A {better}) with 95 % percentile task-bootstrap intervals "
+        f"({how}){group.scoring}. Below each tick: n = tasks that enter{own}. Open marks: "
         f"an interval that is too short for so few or so equal tasks, or none.{left}",
         tuple(_differences(group, target, span) for target in group.panels),
         tuple((at, f"{a} − {b}") for at, (a, b) in enumerate(group.drawn_pairs)),
@@ -43,12 +43,15 @@ def _differences(group: Group, target: Target, span: tuple[float, float]) -> Cha
     """One panel, the numbers of tasks below each tick, one line per pair."""
     pairs = group.drawn_pairs
     found = {row: [group.find(row, pair, target) for pair in pairs] for row in group.rows}
-    ticks = {row: "\n".join((row, *map(_tasks, found[row]))) for row in group.rows}
+    named = {row: () if row == NOT_STATED else (row,) for row in group.rows}
+    ticks = {row: "\n".join((*named[row], *map(_tasks, found[row]))) for row in group.rows}
     series = []
     for at, (a, b) in enumerate(pairs):
         shown = [(row, c) for row in group.rows if (c := found[row][at]) and c.points is not None]
         series.append(Series(f"{a} − {b}", at, tuple(_difference(ticks[row], row, c) for row, c in shown)))
-    chart = Chart(TITLES[target], Kind.points, tuple(ticks.values()), tuple(series), "points", span=span)
+    chart = Chart(
+        group.titled(target), Kind.points, tuple(ticks.values()), tuple(series), "points", span=span
+    )
     return replace(chart, zero=True, empty="not estimable")
 
 

@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import jinja2
 
+from qfr.analysis.trials import FOREIGN
 from qfr.records import Policy
 from qfr.report.content.build import Report
 from qfr.report.content.imported import only_imported
@@ -39,7 +40,7 @@ from qfr.report.tables.cells import (
 from qfr.report.tables.contrasts import family_table, group_table, together_table
 from qfr.report.tables.effects import ablation_sections, agreement_tables, repair_sections
 from qfr.report.tables.formats import spelled
-from qfr.report.tables.imported import log_table
+from qfr.report.tables.imported import log_table, made_table
 from qfr.report.tables.process import parting_table, process_tables, rerun_table, waste_table
 from qfr.report.tables.ranking import ONE_LOOK, Ranking, rankings
 from qfr.report.tables.registration import standing_table
@@ -206,7 +207,14 @@ def page_of(report: Report) -> Page:
         permanent=counted_table(report.results),
         waste=waste_table(report),
         dropped=dropped_table(report),
-        provenance=provenance_tables(report.facts),
+        provenance=tuple(
+            one
+            for one in (
+                made_table(report),
+                *provenance_tables(tuple(f for f in report.facts if f.executor != FOREIGN)),
+            )
+            if one.rows
+        ),
         ids=cell_ids(report.facts),
     )
 

@@ -113,7 +113,7 @@ def contrast_section(sides: tuple[Group, ...], how: str) -> Section:
             *(figure_view(one, first.reference_agent) for one in bars),
         ),
         contrasts=contrast_table(sides),
-        further=tuple(further_table(group) for group in sides),
+        further=tuple(table for group in sides if (table := further_table(group)).rows),
         families=tuple(strata_table(group) for group in sides if group.families),
     )
 
