@@ -27,7 +27,7 @@ from pathlib import Path
 from qfr.analysis.decisions.sequential import Sequential, waves_of
 from qfr.canonical import canonical
 from qfr.commands.common import points, positive
-from qfr.commands.pick import positive_gb
+from qfr.commands.decisions.pick import positive_gb
 from qfr.config import CellConfig, SuiteConfig
 from qfr.engine.files.hub import HubFile, download, gguf_names
 from qfr.errors import ConfigError, UserError

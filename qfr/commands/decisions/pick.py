@@ -29,7 +29,7 @@ from qfr.analysis.levels import bits
 from qfr.analysis.process import cost_line, wastes
 from qfr.analysis.targets import Target
 from qfr.commands.common import add_store
-from qfr.commands.sides import (
+from qfr.commands.decisions.sides import (
     add_axes,
     add_decision,
     add_sequential,

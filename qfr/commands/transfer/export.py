@@ -23,7 +23,7 @@ from qfr.archive.layout import REPORT
 from qfr.archive.restoring import restore
 from qfr.closing.reporting import ReportRequest, make_report
 from qfr.commands.common import existing_store
-from qfr.commands.neutral import export_neutral
+from qfr.commands.transfer.neutral import export_neutral
 from qfr.config import ReportConfig
 from qfr.errors import ConfigError, TrackingError
 from qfr.foreign.jsonl import SUFFIXES

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 
 from qfr.canonical import Json, read_json
-from qfr.commands.world_checks import Mistake, check_world
+from qfr.commands.checks.world_checks import Mistake, check_world
 from qfr.errors import ConfigError
 from qfr.grid.show import console
 from qfr.world.base import Suite

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from qfr.audit.replay import NOT_PLAYED, Rerun, finished_run, first_difference, rerun
 from qfr.cell import Key, key_of
-from qfr.commands.audit_streams import count_streams
+from qfr.commands.checks.audit_streams import count_streams
 from qfr.commands.common import add_store, existing_store, experiments, positive
 from qfr.errors import LogError, QfrError, TrackingError
 from qfr.grid.show import console

@@ -18,7 +18,7 @@ from qfr.analysis.diagnostics.log import Log, make_log, pool
 from qfr.analysis.diagnostics.screen import COMBINED, Screen, Tested, screen
 from qfr.analysis.levels import bits
 from qfr.commands.common import add_store
-from qfr.commands.sides import add_axes, read, require_levels, side
+from qfr.commands.decisions.sides import add_axes, read, require_levels, side
 from qfr.errors import ConfigError
 from qfr.grid.show import console
 from qfr.records import FaultKind, Policy

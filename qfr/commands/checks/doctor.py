@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.table import Table
 
 import qfr
-from qfr.commands.model_checks import check_model
+from qfr.commands.checks.model_checks import check_model
 from qfr.config import EngineKind, QuantConfig
 from qfr.engine.files.digests import digest
 from qfr.engine.files.resolve import look

@@ -21,7 +21,7 @@ from qfr.analysis.decisions.files import told_apart
 from qfr.analysis.decisions.verdict import Rule, decide
 from qfr.analysis.targets import Target
 from qfr.commands.common import add_store, positive
-from qfr.commands.sides import add_axes, add_decision, margin_points, read, side
+from qfr.commands.decisions.sides import add_axes, add_decision, margin_points, read, side
 from qfr.errors import ConfigError
 from qfr.grid.show import console
 from qfr.stats.power import ASSUMED_SPREAD, TasksNeeded, detectable, tasks_needed

@@ -41,7 +41,7 @@ from qfr.analysis.decisions.verdict import Decision, Outcome, decide
 from qfr.analysis.pairing import together
 from qfr.analysis.targets import Target
 from qfr.commands.common import add_store
-from qfr.commands.sides import (
+from qfr.commands.decisions.sides import (
     add_axes,
     add_decision,
     add_sequential,

@@ -20,9 +20,9 @@ from qfr.analysis.contrast.contrasts import Options as ContrastOptions
 from qfr.analysis.imported import Comparison, Side, compare
 from qfr.analysis.levels import NOT_STATED, bits
 from qfr.archive.foreign_logs import EXPERIMENT, MOST_K, Log, Logged, cell_of, check_store, log_import
-from qfr.commands.archives import all_archives, import_archives
 from qfr.commands.common import add_bootstrap, positive
-from qfr.commands.neutral import Named, all_neutral, import_neutral
+from qfr.commands.transfer.archives import all_archives, import_archives
+from qfr.commands.transfer.neutral import Named, all_neutral, import_neutral
 from qfr.errors import ConfigError, LogError
 from qfr.foreign import Options, Release, read_logs
 from qfr.grid.show import console
