@@ -175,7 +175,7 @@ class Waste:
     forced: tuple[Count, ...]
     # One per ending of `FORCED`, episodes.
     spent: tuple[float | None, ...]
-    # Tokens and turns per solved episode; None without a success.
+    # Tokens and turns per solved episode; None without a success, or where they were not counted.
     against: str
     # The highest preset of its setting; empty for that preset itself.
     ratios: tuple[Ratio, ...]
@@ -214,7 +214,9 @@ def _waste(cell: Cell, top: Cell, policy: Policy, way: tuple[Options, int, int, 
     frame, success = cell.episodes, _success(cell.episodes, policy)
     endings, solved = frame["ending"].value_counts(), int(success.sum())
     stuck = int((frame["repeats"] >= least).sum()) if "repeats" in frame else None
-    spent = tuple(float(frame[name].sum()) / solved if solved else None for name in ("tokens_out", "turns"))
+    totals = [float(frame[name].sum()) for name in ("tokens_out", "turns")]
+    # A log of another program may not count them.
+    spent = tuple(total / solved if solved and total else None for total in totals)
     first = cell is top
     return Waste(
         key=cell_key(cell.facts, told.get(cell.facts.cell_id, "")),

@@ -30,7 +30,8 @@ _ARGUMENTS = re.compile(
     | takes\ .{0,40}\ positional\ arguments?
     | keywords\ must\ be\ strings
     | argument\ after\ \*\*\ must\ be
-    | \d+\ validation\ errors?\ for
+    | \d+\ validation\ errors?\ (?:for|parsing)\b
+    | is\ a\ required\ property | \badditional\ properties\ are\ not\ allowed
     | object\ (?:has\ no\ attribute|is\ not\ (?:subscriptable|iterable|callable))
     | (?:indices|index)\ must\ be
     | unsupported\ operand\ type

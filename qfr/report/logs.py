@@ -14,7 +14,7 @@ from qfr.analysis.diagnostics.channels import Verdict
 from qfr.analysis.diagnostics.novelty import Novelty
 from qfr.analysis.imported import Comparison, Gap
 from qfr.analysis.results import Contrast
-from qfr.foreign import ForeignRun, Requestor
+from qfr.foreign import ForeignRun, Requestor, SourceKind
 from qfr.foreign.measures import (
     BudgetRule,
     Convention,
@@ -47,7 +47,8 @@ def print_log(run: ForeignRun, names: str, most_k: int, out: Console) -> None:
         Largest exponent of pass^k.
     """
     info = run.info
-    out.print(plain(f"{info.source}: {info.kind}, {info.domain or 'domain unknown'}, {names}", "bold"))
+    program = info.agent if info.kind is SourceKind.neutral else info.kind
+    out.print(plain(f"{info.source}: {program}, {info.domain or 'domain unknown'}, {names}", "bold"))
     for line in _head(run):
         out.print(Padding(plain(line), (0, 0, 0, 2)))
     for table in (_powers(run, most_k), _channels(run), *([] if run.blind else [_budgets(run)])):
@@ -89,7 +90,8 @@ def row(table: Table, *values: str) -> None:
 def _head(run: ForeignRun) -> Iterable[str]:
     info, share = run.info, success(run)
     planned = share.scored + share.excluded
-    yield f"SHA-256 {info.sha256[:16]}, release {info.release} ({info.release_reason})"
+    release = "" if info.kind is SourceKind.neutral else f", release {info.release} ({info.release_reason})"
+    yield f"SHA-256 {info.sha256[:16]}{release}"
     told = [
         f"{name} {value}"
         for name, value in (
@@ -187,6 +189,11 @@ def _process(run: ForeignRun) -> Iterable[str]:
         )
     if long.agent_calls is not None:
         told = "calls not observable," if run.blind else f"{long.agent_calls:.1f} calls and"
+        if run.info.kind is SourceKind.neutral:
+            # Such lines hold calls alone.
+            if not run.blind:
+                yield f"per simulation: {long.agent_calls:.1f} calls of the agent"
+            return
         tokens = "" if long.tokens is None else f", {long.tokens:,.0f} tokens written by the agent"
         yield (
             f"per simulation: {told} {long.agent_messages or 0:.1f} messages of the agent, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from qfr.analysis.imported import Comparison
@@ -14,7 +14,7 @@ from qfr.canonical import sha256_hex
 from qfr.errors import ConfigError, LogError, TrackingError
 from qfr.faults import FAULTS
 from qfr.foreign.bfcl import is_bfcl, read_bfcl
-from qfr.foreign.inspect import Told, convert
+from qfr.foreign.inspect import Told, convert, is_inspect
 from qfr.foreign.jsonl import Lines, is_jsonl, lines_from, read_lines
 from qfr.grid.show import console
 from qfr.records import Ending, FaultKind
@@ -24,7 +24,8 @@ from qfr.tracking.reading.cells import LoggedCell, read_episodes
 from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store, open_store
 
-_INSPECT = ".eval"
+#: Episodes in no rate that are named.
+_MOST_NAMED = 10
 
 
 def all_neutral(paths: Sequence[str]) -> bool:
@@ -35,10 +36,10 @@ def all_neutral(paths: Sequence[str]) -> bool:
     ConfigError
         Some are and some are not.
     """
-    found = [path for path in paths if is_jsonl(path) or is_bfcl(path) or path.endswith(_INSPECT)]
+    found = [path for path in paths if is_jsonl(path) or is_bfcl(path) or is_inspect(path)]
     if found and len(found) < len(paths):
         raise ConfigError(
-            f"files of {Path(found[0]).suffix} and logs of other formats in one command",
+            f"{Path(found[0]).name} and logs of other formats in one command",
             hint="import them one after the other",
         )
     return bool(found)
@@ -59,11 +60,10 @@ def _lines(given: Named) -> Lines:
     path = Path(given.path)
     if is_bfcl(path):
         return read_bfcl(path, given.model, given.preset)
-    if given.path.endswith(_INSPECT):
+    if is_inspect(given.path):
         made = convert(path, Told(given.scorer, given.model, given.preset))
         raw = [line.encode("ascii") for line in made.lines]
-        lines = lines_from(enumerate(raw, 1), path.name, sha256_hex(b"".join(raw)))
-        return replace(lines, left_out=made.left_out)
+        return lines_from(enumerate(raw, 1), path.name, sha256_hex(b"".join(raw)))
     if given.model is not None or given.preset is not None:
         raise ConfigError(
             "--model and --quant do not apply to the neutral format", where=given.path,
@@ -90,11 +90,13 @@ def import_neutral(
     """
     read: list[tuple[str, tuple[NeutralCell, ...]]] = []
     logs: list[Log] = []
+    remarks: dict[str, list[str]] = {}
     for file in files:
         lines, found_logs = split(_lines(file))
         logs += found_logs
         if lines is not None:
             read.append((file.path, cells_of(lines)))
+            remarks[file.path] = [f"{one.task}, trial {one.trial}: {one.reason}" for one in lines.left_out]
     cells: dict[str, NeutralCell] = {}
     for path, found in read:
         for cell in found:
@@ -112,6 +114,9 @@ def import_neutral(
         out.print(plain(f"{path}: {len(found)} cells, {total} episodes", "bold"), soft_wrap=True)
         for cell in found:
             out.print(plain(f"  {_told(cell)}"), soft_wrap=True)
+        if gone := remarks[path]:
+            told = f"{len(gone)} episodes are in no rate and in no bound: {'; '.join(gone[:_MOST_NAMED])}"
+            out.print(plain(f"  ⚠ {told}{' …' * (len(gone) > _MOST_NAMED)}", "yellow"), soft_wrap=True)
     for log in logs:
         print_log(log.run, f"{log.facts.model} {log.facts.quant}", MOST_K, out)
     for one in comparisons:

@@ -123,6 +123,8 @@ def _sides(cell: Cell, others: OtherErrors | None) -> list[tuple[str, pd.DataFra
 TITLE = "Imported logs: success, and how calls fail"
 _NO_FORMAT = "not observable: the log lists no call that could not be read"
 _NO_REPORT = "not observable: these programs have no way to report a failure"
+#: Engine of a cell that a file of the neutral format holds.
+EXTERNAL = "external"
 _HIDDEN = "not observable"
 _NO_TOKENS = "not observable: the log does not count these tokens"
 
@@ -130,6 +132,11 @@ _NO_TOKENS = "not observable: the log does not count these tokens"
 def imported(facts: CellFacts) -> bool:
     """Whether the cell is a log of another program without faults."""
     return facts.executor == FOREIGN
+
+
+def neutral(facts: CellFacts) -> bool:
+    """Whether the cell comes from a file of the neutral format, which holds no tokens of a call."""
+    return facts.engine == EXTERNAL
 
 
 def only_imported(facts: Iterable[CellFacts]) -> bool:
@@ -233,7 +240,7 @@ def seen_curves(curves: Iterable[RuledCurve], facts: CellFacts, options: Options
 
 def seen_recovery(found: Iterable[Recovery], facts: CellFacts, options: Options) -> tuple[Recovery, ...]:
     """What follows an error; the log does not count the tokens of a call."""
-    if not imported(facts):
+    if not (imported(facts) or neutral(facts)):
         return tuple(found)
     if blind(facts):
         return ()
@@ -244,12 +251,12 @@ def seen_lengths(
     found: Iterable[Length], facts: CellFacts, options: Options, *, tokens: bool
 ) -> tuple[Length, ...]:
     """Lengths, without a value where the log does not count; `tokens`: it counts those that are written."""
-    if not imported(facts):
+    if not (imported(facts) or neutral(facts)):
         return tuple(found)
     reasons = {
         "turns": blind(facts),
         "tokens_in": _NO_TOKENS,
-        "tokens_out": "" if tokens else _NO_TOKENS,
+        "tokens_out": "" if tokens and imported(facts) else _NO_TOKENS,
     }
     return tuple(
         replace(one, mean=missing(0, options, reason), quantiles=())

@@ -427,7 +427,8 @@ def _per_solved(line: Line, measure: str, digits: int) -> Entry:
         return Entry(NONE)
     shown = number(spent.value, digits)
     if ratio is None:
-        return Entry(shown, "" if spent.value is not None else "no success", id=spent.id)
+        why = "not counted" if spent.count_a else "no success"
+        return Entry(shown, "" if spent.value is not None else why, id=spent.id)
     ids = f"{spent.id} {ratio.id}"
     if ratio.value is None:
         return Entry(shown, ratio.reason or "", True, id=ids)
