@@ -171,14 +171,10 @@ def _stated(root: Node, info: Node) -> ForeignInfo:
         git_commit=_text(info, "git_commit"),
         timestamp=_text(root, "timestamp"),
         trials=info.get("num_trials").count_or(0, 10_000),
-        plan_stated=False,
-        text_agent=False,
         max_steps=info.get("max_steps").count_or(DEFAULT_MAX_STEPS),
         max_errors=info.get("max_errors").count_or(DEFAULT_MAX_ERRORS),
         seed=info.get("seed").whole_or_none(),
         user_tools=user_tools_of(domain) | _declared(root, environment),
-        source="",
-        sha256="",
     )
 
 

@@ -20,8 +20,8 @@ from qfr.analysis.decisions.cells import match, tables_of
 from qfr.analysis.decisions.files import told_apart
 from qfr.analysis.decisions.verdict import Rule, decide
 from qfr.analysis.targets import Target
-from qfr.commands.common import add_store, positive
-from qfr.commands.decisions.sides import add_axes, add_decision, margin_points, read, side
+from qfr.commands.common import add_store, points, positive
+from qfr.commands.decisions.sides import add_axes, add_decision, read, side
 from qfr.errors import ConfigError
 from qfr.grid.show import console
 from qfr.stats.power import ASSUMED_SPREAD, TasksNeeded, detectable, tasks_needed
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tasks", type=positive, action="append", help="number of tasks, may be repeated (left out = a few)"
     )
     parser.add_argument(
-        "--difference", default=5.0, type=margin_points, help="true difference to be detected, in points"
+        "--difference", default=5.0, type=points, help="true difference to be detected, in points"
     )
     parser.add_argument(
         "--spread",

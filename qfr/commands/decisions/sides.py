@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from qfr.analysis.decisions.cells import of_preset, of_run
 from qfr.analysis.decisions.verdict import TARGETS, Rule
 from qfr.analysis.targets import Target, TaskTable
-from qfr.commands.common import existing_store, experiments
+from qfr.commands.common import existing_store, experiments, points
 from qfr.config import PRESET_BITS
 from qfr.errors import ConfigError, did_you_mean
 from qfr.facts import CellFacts
@@ -49,7 +49,7 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         "--target", default=Target.full, type=Target, choices=TARGETS, help="what is compared"
     )
     parser.add_argument(
-        "--margin", default=5.0, type=margin_points, help="acceptable loss, in points (above 0, up to 100)"
+        "--margin", default=5.0, type=points, help="acceptable loss, in points (above 0, up to 100)"
     )
     parser.add_argument(
         "--policy", default=Policy.tolerant, type=Policy, choices=list(Policy), help="scoring policy"
@@ -93,14 +93,6 @@ def add_axes(parser: argparse.ArgumentParser) -> None:
     """Which cells."""
     for name in _AXES:
         parser.add_argument(f"--{name}", help=f"only cells of this {name}")
-
-
-def margin_points(text: str) -> float:
-    """A margin in points, for argparse."""
-    value = float(text)
-    if not 0 < value <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is no margin: above 0, up to 100 points")
-    return value
 
 
 def read(arguments: argparse.Namespace) -> tuple[Store, Reading]:
