@@ -118,6 +118,8 @@ def _hover(row: str, c: Contrast) -> str:
     lines = [f"{row}: {c.a} − {c.b}", f"{signed(c.points)} points {interval(c)}", n]
     if c.reason:
         lines.append(c.reason[:90])
+    if c.id:
+        lines.append(f"row {c.id}")
     return "<br>".join(html.escape(line) for line in lines)
 
 
