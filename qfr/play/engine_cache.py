@@ -12,6 +12,7 @@ from qfr.engine.files.resolve import resolve
 from qfr.engine.files.vram import process_bytes
 from qfr.engine.native.turn import schemas
 from qfr.engine.pool import WorkerPool, on_gpu, workers_for
+from qfr.engine.sampling import Sampling
 from qfr.engine.scripted import Policy, ScriptedEngine, ScriptedStreams
 from qfr.engine.worker import WorkerEngine
 from qfr.episode import Rules
@@ -72,12 +73,13 @@ class Shelf:
             self._engine = ScriptedStreams(policy, streams) if streams > 1 else ScriptedEngine(policy)
             return self._engine, None
         if cell.engine.kind is EngineKind.openai:
-            key: tuple[object, ...] = (repr(cell.engine.server), cell.engine.seed)
+            sampling = Sampling.of(cell.engine, "")
+            key: tuple[object, ...] = (repr(cell.engine.server), cell.engine.seed, sampling)
             if self._engine is None or key != self._key:
                 from qfr.engine.openai.engine import OpenAIEngine
 
                 self.clear()
-                self._engine = OpenAIEngine(cell.engine.server, cell.engine.seed)
+                self._engine = OpenAIEngine(cell.engine.server, cell.engine.seed, sampling=sampling)
                 self._key = key
             return self._engine, None
         take_gpu(cell.engine.gpus, _say)
