@@ -161,6 +161,7 @@ def test_every_counting_rule_is_shown(report: Report) -> None:
         "stop at K, injected failures not counted": [2, 1, 1, 0],
         "allow K, injected failures counted": [2, 1, 1, 0],
         "stop at K, injected failures counted": [1, 1, 0, 0],
+        "clean pass, allow K": [3, 3, 3, 3],
     }
     html = render_page(report)
     assert "Counting rule: allow K, injected failures not counted" in html

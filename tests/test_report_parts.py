@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -334,11 +335,28 @@ def test_the_process_of_every_preset_is_on_the_page() -> None:
     assert 100 * (pair.gap.points[0].gap.value or 0.0) == pytest.approx(full.points)
     page = page_of(report)
     names = [figure.title for figure in page.process[0].figures]
-    assert names[:2] == [
-        "Success under a shrinking error budget, S(K)",
-        "Gap to Q8_0 under a shrinking error budget",
+    flat = ": flat, no budget shown changes anything"
+    # Lines that no budget moves stand last.
+    assert names[0] == "Gap to Q8_0 under a shrinking error budget"
+    assert names[-2:] == [
+        f"Success under a shrinking error budget, S(K){flat}",
+        f"Success of the clean pass under a shrinking error budget, S(K){flat}",
     ]
-    assert "What follows an error" in render_page(report)
+    text = render_page(report)
+    assert "What follows an error" in text
+    # Marks and sentences lead to rows of the one table.
+    known = {one.id for one in report.results}
+    hovered = set(re.findall(r"row ([\w-]+-[0-9a-f]{8})", text))
+    said = {
+        one
+        for found in re.findall(r'<(?:li|p class="advice") data-row="([^"]+)"', text)
+        for one in found.split()
+    }
+    assert hovered <= known
+    drawn = {one.kind for one in report.results if one.id in hovered}
+    assert drawn >= {"budget", "gap", "contrast"}
+    assert said <= known
+    assert {one.kind for one in report.results if one.id in said} == {"contrast", "rank"}
     frame = result_frame(report.results).query("kind == 'budget' and level == 'Q4_K_M'")
     assert frame["value"].iloc[0] == pytest.approx((1 / 2 + 1 / 3) / 2)
 

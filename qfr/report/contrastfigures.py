@@ -63,7 +63,14 @@ def _tasks(c: Contrast | None) -> str:
 
 def _difference(at: str, row: str, c: Contrast) -> Mark:
     n = f"n = {c.n_tasks}" if c.target != Target.own else f"n = {c.n_tasks_a} and {c.n_tasks_b}"
-    lines = (f"{row}: {c.a} − {c.b}", f"{signed(c.points)} points {interval(c)}", n, (c.reason or "")[:90])
+    where = f"row {c.id}" if c.id else ""
+    lines = (
+        f"{row}: {c.a} − {c.b}",
+        f"{signed(c.points)} points {interval(c)}",
+        n,
+        (c.reason or "")[:90],
+        where,
+    )
     told = "\n".join(line for line in lines if line)
     return Mark(at, c.points or 0.0, c.low, c.high, not c.reliable, told)
 

@@ -256,7 +256,7 @@ def _process(report: Report) -> tuple[Illustrated, ...]:
     if report.diagnosed is None:
         return ()
     agents = set(report.reference_agents)
-    found = process_figures(report.diagnosed)
+    found = process_figures(report.diagnosed, report.results)
     names = shortened(title for title, _ in found)
     return tuple(
         Illustrated(

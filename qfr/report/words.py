@@ -33,6 +33,8 @@ class Line:
 
     text: str
     detail: str = ""
+    rows: str = ""
+    # Ids of the rows of results that it states, parted by spaces.
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
     yield Line(
         f"{pair[1]} against {pair[0]}: {'; '.join(parts)} ({group.titled(target).lower()}).",
         f"{pair[0]} − {pair[1]}: {'; '.join(_told(row, c) for row, c in rows)}.",
+        " ".join(c.id for _, c in rows),
     )
 
 

@@ -30,6 +30,8 @@ from qfr.records import Channel, FaultKind, Policy
 from qfr.stats.intervals import Options
 from qfr.tracking.reading.simulations import COLUMNS
 
+#: Rule of the clean pass of a cell whose fault episodes are recounted by the others.
+CLEAN = f"clean pass, {ALLOW.counting}"
 _STOP = Rule(Counting.stop_at)
 _INJECTED = (Rule(injected=True), Rule(Counting.stop_at, injected=True))
 _KEYS = ["task", "trial"]
@@ -82,7 +84,11 @@ def counted(
         return _foreign(cell, policy, others, shared_budget([cell], others) if budget is None else budget)
     rules = (ALLOW, _STOP)
     if cell.facts.fault != FaultKind.none:
-        return tuple(Counted(rule.text, recount(cell, policy, rule)) for rule in (*rules, *_INJECTED))
+        found = tuple(Counted(rule.text, recount(cell, policy, rule)) for rule in (*rules, *_INJECTED))
+        if cell.clean is None:
+            return found
+        # Without a fault (Jang 2026): what a tight budget does to the clean pass.
+        return (*found, Counted(CLEAN, recount(cell.clean, policy)))
     return tuple(Counted(str(rule.counting), recount(cell, policy, rule)) for rule in rules)
 
 

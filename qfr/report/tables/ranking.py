@@ -32,6 +32,8 @@ class Ranking:
     agent: bool
     advice: str
     # What may be deployed, in one or two sentences.
+    rows: str
+    # Ids of the rows of results that the sentences state, parted by spaces.
     more: tuple[str, ...]
     # What else a reader should take home: the prompt's own effect, missing cells.
     levels: Table
@@ -50,6 +52,7 @@ def rankings(report: Report) -> tuple[Ranking, ...]:
             title=names[title],
             agent=one.key.model in agents,
             advice=advice(one),
+            rows=" ".join(found.id for found in rank_rows(one)),
             more=(*_tried(one), *_effect(one), *_missing(one)),
             levels=_levels(one),
             table=_table(report, one),
