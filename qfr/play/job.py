@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from qfr.config import CellConfig
+from qfr.engine.base import Engine
 from qfr.errors import MachineryError, ModelFileError, QfrError, TrackingError
 from qfr.grid.checks import build_world, part_of
 from qfr.grid.design import design_of
@@ -77,6 +78,16 @@ def _run(cell: CellConfig, configs: Sequence[CellConfig]) -> tuple[CellOutcome, 
         # A dead or broken engine serves no other cell.
         _SHELF.clear()
     return outcomes
+
+
+def load_engine(cell: CellConfig) -> Engine:
+    """Load what a cell is played with; the next job of the same file and settings finds it loaded.
+
+    Raises
+    ------
+    ModelFileError, MachineryError
+    """
+    return _SHELF.take(cell, build_world(cell.suite), design_of(cell).prompt.text)[0]
 
 
 def asked_registration(cell: CellConfig) -> str | None:
