@@ -149,7 +149,7 @@ def test_the_fixtures_are_logged_and_reported(
     report = build_report(found.cells)
     # Other programs, domains and models: nothing is paired, and each log says its success.
     assert report.contrasts == ()
-    told = "gpt-4o-retail retail: success 75.0 % [50.0, 100.0], n = 2 tasks."
+    told = "gpt-4o-retail retail (gpt-4o-retail.json): success 75.0 % [50.0, 100.0], n = 2 tasks."
     assert any(line.startswith(told) for line in overview(report))
 
 
@@ -209,7 +209,7 @@ def test_report_speaks_of_logs_and_not_of_faults(reading: Reading) -> None:
     assert "Simulations that are in no rate" in titles
     assert not {"Faults that never fired", "Fewer than 8 certified tasks"} & set(titles)
     (answer,) = answers(report)
-    assert "(clean pass)" in answer.lines[0].text
+    assert "(success)" in answer.lines[0].text
 
 
 def test_a_replicate_is_another_variant_and_never_pooled(reading: Reading) -> None:
@@ -231,7 +231,7 @@ def test_another_user_simulator_is_kept_apart(
     tables = join([reading.cells[0], low]).tables
     assert contrast_table(tables) == ()
     (apart,) = kept_apart(tables, Axis.quant)
-    assert apart.a == "m bf16 - none, executor.user_model=gpt-4.1"
+    assert apart.a == "m BF16 retail (high.json)"
     assert "executor.user_model differs (gpt-4.1 / another)" in apart.reason
     # Asked for directly it is done, and said.
     (found,) = compare([Side("high", read_foreign(files[0])), Side("low", other)])

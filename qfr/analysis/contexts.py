@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from qfr.analysis.trials import FOREIGN
 from qfr.facts import CellFacts
-from qfr.scope import Scope, group, labels, scope_of
+from qfr.scope import Scope, group, labels, scope_of, varying
 
 # A section of a page holds the presets, prompts and faults of each model under one setting.
 _IN_ONE_SECTION = frozenset({"model", "quant", "prompt", "fault"})
@@ -23,10 +24,20 @@ def contexts(facts: Iterable[CellFacts]) -> Mapping[str, str]:
         for cell in one.members:
             sections[cell.model, cell.suite, cell.executor][one.fixed].append(cell.cell_id)
     found: dict[str, str] = {}
-    for settings in sections.values():
-        for cells, text in zip(settings.values(), labels(tuple(settings)), strict=True):
+    for (_, _, executor), settings in sections.items():
+        texts = _of_logs(tuple(settings)) if executor == FOREIGN else labels(tuple(settings))
+        for cells, text in zip(settings.values(), texts, strict=True):
             found |= dict.fromkeys(cells, text)
     return found
+
+
+def _of_logs(settings: tuple[Scope, ...]) -> tuple[str, ...]:
+    """Labels of imported logs: one key where one tells them all apart, the program before its budgets."""
+    keys = sorted((key for key, _ in varying(settings)), key=lambda key: key.startswith("suite."))
+    for key in keys:
+        if len({one.get(key) for one in settings}) == len(settings):
+            return tuple(f"{key}={one.told(key)}" for one in settings)
+    return labels(settings)
 
 
 def told_apart(facts: Iterable[CellFacts]) -> Mapping[str, str]:

@@ -221,6 +221,7 @@ def _simulations(run: ForeignRun) -> bytes:
             "agent_errors": found.errors(Requestor.agent),
             "user_errors": found.errors(Requestor.user),
             "agent_messages": found.agent_messages,
+            "left_in_text": found.left_in_text,
             "completion_tokens": found.completion_tokens,
             "calls": [asdict(call) for call in found.calls],
             "talk": [asdict(talk) for talk in found.talk],

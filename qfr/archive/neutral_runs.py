@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from qfr.archive.foreign_logs import Log, cell_of
@@ -21,7 +21,7 @@ from qfr.foreign.common import (
     SourceKind,
 )
 from qfr.foreign.jsonl import Call, Line, Lines, Setting
-from qfr.records import Channel, FaultKind
+from qfr.records import FaultKind
 
 
 def split(file: Lines) -> tuple[Lines | None, tuple[Log, ...]]:
@@ -72,6 +72,7 @@ def _log(lines: list[Line], file: Lines) -> Log:
         user_tools=frozenset(),
         source=file.source,
         sha256=sha256,
+        unseen=tuple(sorted({each for line in lines for each in line.unseen})),
     )
     run = ForeignRun(info, episodes, gone, _warnings(lines, gone))
     log = Log(run, cell_of(run, setting.preset))
@@ -86,15 +87,6 @@ def _warnings(lines: Iterable[Line], gone: tuple[Excluded, ...]) -> tuple[str, .
     if gone:
         said.append(f"{len(gone)} simulations are in no rate; results are bounded with them both ways")
     return tuple(said)
-
-
-_KINDS: Mapping[Channel, FailureKind] = {
-    Channel.tool_name: FailureKind.tool_name,
-    Channel.arguments: FailureKind.arguments,
-    Channel.entity: FailureKind.entity,
-    Channel.policy: FailureKind.policy,
-    Channel.form: FailureKind.arguments,
-}
 
 
 def _episode(line: Line, cell_id: str) -> ForeignEpisode:
@@ -119,7 +111,7 @@ def _call(at: int, call: Call) -> ForeignCall:
         turn=at,
         tool=call.tool or "",
         answered=True,
-        failure=None if call.channel is None else _KINDS[call.channel],
+        failure=None if call.channel is None else FailureKind(call.channel),
         recognised=True,
         role_confusion=False,
     )

@@ -85,13 +85,16 @@ def run(arguments: argparse.Namespace) -> int:
             paths, uri=arguments.uri, root=arguments.root, experiment=where, dry=arguments.no_log
         )
     if all_neutral(paths):
+        _refuse(arguments, ("release", "user_tools", "tasks", "trials"), "these formats say it themselves")
         return import_neutral(
             _named(arguments),
             uri=arguments.uri,
             root=arguments.root,
             experiment=where or EXPERIMENT,
             dry=arguments.no_log,
+            contrasted=(lambda found: _compared(found, arguments)) if arguments.contrast else None,
         )
+    _refuse(arguments, ("scorer",), "only logs of Inspect AI (NAME.eval) have scorers")
     logs = _read(arguments)
     compared = _compared(logs, arguments) if arguments.contrast else ()
     store = None
@@ -108,6 +111,14 @@ def run(arguments: argparse.Namespace) -> int:
         print_comparison(found, out)
         out.print()
     return 0
+
+
+def _refuse(arguments: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    """Refuse an option that the formats at hand do not take: it would change nothing."""
+    for name in names:
+        if getattr(arguments, name):
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(f"{flag} does not apply to {', '.join(arguments.path)}", hint=why)
 
 
 def _compared(logs: Sequence[Log], arguments: argparse.Namespace) -> tuple[Comparison, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qfr.analysis.imported import Comparison
 from qfr.archive.foreign_logs import MOST_K, Log, check_store, log_import
 from qfr.archive.neutral import NeutralCell, Stored, cells_of, lines_of, log_cells
 from qfr.archive.neutral_runs import split
@@ -18,6 +19,7 @@ from qfr.foreign.jsonl import Lines, is_jsonl, lines_from, read_lines
 from qfr.grid.show import console
 from qfr.records import Ending, FaultKind
 from qfr.report.imports.logs import plain, print_log
+from qfr.report.imports.pairs import print_comparison
 from qfr.scope import scope_of, varying
 from qfr.tracking.reading.cells import LoggedCell, read_episodes
 from qfr.tracking.reading.reader import read_cells
@@ -71,8 +73,22 @@ def _lines(given: Named) -> Lines:
     return read_lines(path)
 
 
-def import_neutral(files: Sequence[Named], *, uri: str | None, root: str, experiment: str, dry: bool) -> int:
-    """Read files, then put their cells into a store (`dry`: read only)."""
+def import_neutral(
+    files: Sequence[Named],
+    *,
+    uri: str | None,
+    root: str,
+    experiment: str,
+    dry: bool,
+    contrasted: Callable[[Sequence[Log]], tuple[Comparison, ...]] | None,
+) -> int:
+    """Read files, then put their cells into a store (`dry`: read only).
+
+    Raises
+    ------
+    ConfigError
+        Logs are to be `contrasted`, and there are cells with faults among them.
+    """
     read: list[tuple[str, tuple[NeutralCell, ...]]] = []
     logs: list[Log] = []
     for file in files:
@@ -85,6 +101,12 @@ def import_neutral(files: Sequence[Named], *, uri: str | None, root: str, experi
         for cell in found:
             _refuse_twin(path, cell, cells)
             cells[cell.facts.cell_id] = cell
+    if contrasted is not None and read:
+        raise ConfigError(
+            "--contrast is for logs without faults", where=read[0][0],
+            hint="import the file without it; qfr report and qfr compare contrast its cells",
+        )  # fmt: skip
+    comparisons = () if contrasted is None else contrasted(logs)
     out = console()
     for path, found in read:
         total = sum(len(cell.episodes) for cell in found)
@@ -93,6 +115,9 @@ def import_neutral(files: Sequence[Named], *, uri: str | None, root: str, experi
             out.print(plain(f"  {_told(cell)}"), soft_wrap=True)
     for log in logs:
         print_log(log.run, f"{log.facts.model} {log.facts.quant}", MOST_K, out)
+    for one in comparisons:
+        print_comparison(one, out)
+        out.print()
     if not dry:
         store = open_store(uri, Path(root), experiment)
         check_store(store, logs)

@@ -1,11 +1,13 @@
-"""Verify a registration: derive everything again and compare it with what was frozen.
+"""Verify a registration, or a card: derive everything again and compare it with what was frozen or written.
 
 The record against its digest, in the file and in the store; the prompts and the code as frozen; every planned
 cell run once, after the registration; every log, table, score and metric against what the log gives. Says for
 each cell whether its clean set and its successes equal those of earlier runs outside the registration.
 
+`qfr verify CARD.md BUNDLE` derives a card (qfr card) again from its bundle and names every line that differs.
+
 Exit code: 0 everything is as frozen or a declared deviation, 1 something is neither (named), 2 there is no
-such registration.
+such registration, card or bundle.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from qfr.commands.card_checks import check_card
+from qfr.errors import ConfigError
 from qfr.grid.show import console
 from qfr.registration.findings import Verdict
 from qfr.registration.verify import Verification, verify
@@ -31,7 +35,10 @@ _STYLES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("registration", help="r-<digest prefix>, or the JSON file of a registration")
+    parser.add_argument(
+        "registration", help="r-<digest prefix>, or the JSON file of a registration; or a card (card.md)"
+    )
+    parser.add_argument("bundle", nargs="?", type=Path, help="with a card: the bundle beside it")
     parser.add_argument(
         "--other-code",
         action="store_true",
@@ -44,11 +51,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify, print, and say it by the exit code."""
+    if arguments.bundle is not None:
+        return _run_card(Path(arguments.registration), arguments.bundle)
+    if arguments.registration.endswith(".md"):
+        raise ConfigError(
+            "a card is checked against its bundle", hint=f"qfr verify {arguments.registration} BUNDLE.tar.zst"
+        )
     found = verify(
         arguments.registration, arguments.uri, Path(arguments.root), other_code=arguments.other_code
     )
     show(found, console())
     return 1 if found.problems else 0
+
+
+def _run_card(card: Path, bundle: Path) -> int:
+    request, names, differences = check_card(card, bundle)
+    out = console()
+    for one in differences:
+        out.print(f"PROBLEM  {one.file}, line {one.line}", style="bold red", soft_wrap=True)
+        out.print(f"  stands:  {one.stands or '(nothing)'}", markup=False, soft_wrap=True)
+        out.print(f"  derived: {one.derived or '(nothing)'}", markup=False, soft_wrap=True)
+    if differences:
+        many = f"{len(differences)} line{'' if len(differences) == 1 else 's'}"
+        out.print(f"NOT verified: {many} of the card differ from what {bundle} gives.", style="bold red")
+        return 1
+    out.print(
+        f"Verified: {', '.join(names)} of {request.model} follow from sweep {request.sweep} in {bundle}.",
+        style="bold green",
+        soft_wrap=True,
+    )
+    return 0
 
 
 def show(found: Verification, out: Console) -> None:

@@ -48,6 +48,8 @@ class FailureKind(StrEnum):
     # An id that does not exist.
     policy = "policy"
     # The tool refused: a rule or the state forbids it. Also every text that none of the others explains.
+    form = "format"
+    # The turn could not be read as a call. Only files of the neutral format list such turns.
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,8 @@ class ForeignInfo:
     # File or folder name.
     sha256: str
     # Over the bytes of all files read.
+    unseen: tuple[str, ...] = ()
+    # Neutral format: what its lines say that they cannot show (`format`, `premature_give_up`).
 
 
 @dataclass(frozen=True)
@@ -232,6 +236,14 @@ class ForeignRun:
         if self.info.kind is SourceKind.neutral and not any(found.calls for found in self.episodes):
             return "not observable: the file lists no calls"
         return ""
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What this log cannot show, of `format` (turns that are no call) and `premature_give_up`."""
+        if self.info.kind is SourceKind.neutral:
+            return self.info.unseen
+        sees_format = self.info.text_agent or self.left_in_text
+        return ("premature_give_up",) if sees_format else ("format", "premature_give_up")
 
     def excluded_by_reason(self) -> tuple[ReasonCount, ...]:
         """Excluded simulations counted by reason, most frequent first."""

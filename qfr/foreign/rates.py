@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qfr.foreign.common import FailureKind, ForeignEpisode, ForeignRun, Release, Requestor
+from qfr.foreign.common import FailureKind, ForeignEpisode, ForeignRun, Release, Requestor, SourceKind
 
 ANY = "any"
 ROLE_CONFUSION = "role_confusion"
 # A part of tool_name: the agent called a tool of the user's.
-FORMAT = "format"
-# A call that could not be read: a message that holds one as text. It is no call, and not in `any`.
-CHANNELS = (*(kind.value for kind in FailureKind), ROLE_CONFUSION, ANY, FORMAT)
+FORMAT = FailureKind.form.value
+# A turn that could not be read as a call. The tau formats keep such a message, which is no call and not in
+# `any`; the neutral format lists it as a failed call.
+CHANNELS = (
+    *(kind.value for kind in FailureKind if kind is not FailureKind.form), ROLE_CONFUSION, ANY, FORMAT,
+)  # fmt: skip
 _DROPPED = "not observable: the program keeps no call that it could not read"
 
 
@@ -151,7 +154,7 @@ def _events(found: ForeignEpisode, channel: str) -> int:
     if channel == ANY:
         return found.errors(Requestor.agent)
     if channel == FORMAT:
-        return found.left_in_text
+        return found.left_in_text + found.failures(FailureKind.form)
     return found.role_confusions if channel == ROLE_CONFUSION else found.failures(FailureKind(channel))
 
 
@@ -166,7 +169,7 @@ def _rate(run: ForeignRun, channel: str) -> ChannelRate:
         events=events,
         calls=calls,
         # A call in the text is no call of the log: it has no rate.
-        rate=events / calls if calls and channel != FORMAT else None,
+        rate=events / calls if calls and not (channel == FORMAT and _as_messages(run)) else None,
         episodes_with=within,
         episodes=episodes,
         share=within / episodes if episodes else None,
@@ -177,7 +180,7 @@ def _rate(run: ForeignRun, channel: str) -> ChannelRate:
 def _hidden(run: ForeignRun, channel: str, calls: int) -> str:
     """Why the log cannot show a channel; empty where it can."""
     if channel == FORMAT:
-        return "" if run.info.text_agent or run.left_in_text else _DROPPED
+        return _DROPPED if FORMAT in run.unseen else run.blind if not _as_messages(run) else ""
     if run.blind or not calls:
         return run.blind or "not observable: the agent asked for no call"
     if channel == ROLE_CONFUSION and not run.info.user_tools:
@@ -191,11 +194,16 @@ def _note(run: ForeignRun, channel: str) -> str | None:
         said.append(f"censored: simulations with invented names may be missing ({run.info.release})")
     if channel == FailureKind.policy and (odd := unrecognised(run)):
         said.append(f"{odd} of them only because their text fits no known form")
-    if channel == FORMAT:
+    if channel == FORMAT and _as_messages(run):
         said.append("messages that hold a call as text, which was not run")
     elif run.left_in_text:
         said.append("a lower bound: calls left in the text are not among them")
     return "; ".join(said) or None
+
+
+def _as_messages(run: ForeignRun) -> bool:
+    """Whether turns that are no call are messages of the log, not calls."""
+    return run.info.kind is not SourceKind.neutral
 
 
 def unrecognised(run: ForeignRun) -> int:

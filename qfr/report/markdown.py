@@ -46,7 +46,7 @@ def render_markdown(report: Report) -> str:
         lines += [f"- {escaped(line.text)}" for line in answer.lines]
     for group in groups(report, options.policy.value):
         folded = _table(contrast_table((group,)))
-        title = f"Contrasts of {escaped(group.title)}, {options.policy.value} scoring"
+        title = f"Contrasts of {escaped(group.title)}{group.scoring}"
         lines += ["", f"<details><summary>{title}</summary>", "", *folded, "", "</details>"]
     for group in memory_groups(report, options.policy.value):
         title = f"{escaped(group.title)} at equal memory, {options.policy.value} scoring"

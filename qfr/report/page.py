@@ -8,11 +8,12 @@ from importlib.resources import files
 
 import jinja2
 
+from qfr.analysis.trials import FOREIGN
 from qfr.records import Policy
 from qfr.report.content.build import Report
 from qfr.report.content.transcripts import Transcripts
 from qfr.report.figures.palette import dark_of_light, script
-from qfr.report.imports.page import log_table
+from qfr.report.imports.page import log_table, made_table
 from qfr.report.imports.process import only_imported
 from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
@@ -201,7 +202,14 @@ def page_of(report: Report) -> Page:
         permanent=cellviews.counted_table(report.results),
         waste=waste_table(report),
         dropped=cellviews.dropped_table(report),
-        provenance=cellviews.provenance_tables(report.facts),
+        provenance=tuple(
+            one
+            for one in (
+                made_table(report),
+                *cellviews.provenance_tables(tuple(f for f in report.facts if f.executor != FOREIGN)),
+            )
+            if one.rows
+        ),
         ids=cellviews.cell_ids(report.facts),
     )
 

@@ -10,6 +10,7 @@ from qfr.analysis.diagnostics.margins import PROBABILITIES, Spread
 from qfr.analysis.levels import NOT_STATED, Axis, bits, order_key
 from qfr.analysis.pairing import variant_names
 from qfr.analysis.targets import CellKey
+from qfr.analysis.trials import FOREIGN
 from qfr.records import FaultKind
 from qfr.report.charts import Chart, Figure, Kind, Mark, Series
 from qfr.report.content.diagnosed import Agent, Compared, Diagnosed
@@ -23,6 +24,8 @@ _LEAST_MARGIN = 0.01
 #: Of the logarithmic axis: powers of ten.
 _LOGITS = (-2.1, 1.6)
 _FREE = ("quant", "prompt")
+_POOLED = ", clean pass and fault episodes together; an injected fault is not the agent's error"
+_OWN = "; injected failures are shown apart from the agent's own"
 _PER_PROMPT = " A panel per prompt."
 _T = TypeVar("_T", Agent, Compared)
 _LOW, _MIDDLE, _HIGH = (PROBABILITIES.index(p) for p in (0.25, 0.5, 0.75))
@@ -38,7 +41,10 @@ def process_figures(found: Diagnosed) -> tuple[tuple[str, tuple[Figure, ...]], .
     sections = []
     for setting in settings:
         members = [replace(one, key=names[one.scope]) for one in setting.members]
-        others = [replace(one, key=names[one.scope]) for one in compared.get(setting.fixed, ())]
+        others = [
+            replace(one, key=names[one.scope], reference=names[one.against].quant)
+            for one in compared.get(setting.fixed, ())
+        ]
         figures = (
             _curves(members, styles),
             *([_gaps(others, styles)] if others else []),
@@ -51,7 +57,9 @@ def process_figures(found: Diagnosed) -> tuple[tuple[str, tuple[Figure, ...]], .
         if kept and missing:
             told = f" No gap to the highest preset for {'; '.join(dict.fromkeys(missing))}."
             kept = (replace(kept[0], caption=kept[0].caption + told), *kept[1:])
-        sections.append((title_of(setting.members[0].key, setting.label), kept))
+        # What the log of another program cannot show is said by the tables.
+        if kept or not _logs(members):
+            sections.append((title_of(setting.members[0].key, setting.label), kept))
     return tuple(sections)
 
 
@@ -103,7 +111,8 @@ def _curves(members: list[Agent], styles: dict[str, int]) -> Figure:
         )
 
     chart = Chart("", Kind.lines, (), (), "success, %", "failed calls allowed (K)", (-3.0, 103.0))
-    first, charts = members[0].curve, _panels(members, styles, marks, chart)
+    charts = _panels(members, styles, marks, chart)
+    scoring = "" if _logs(members) else f", {members[0].curve.policy} scoring"
     hidden = {
         f"{one.key.quant}: {one.curve.points[0].success.reason}"
         for one in members
@@ -112,7 +121,7 @@ def _curves(members: list[Agent], styles: dict[str, int]) -> Figure:
     unseen = f" No curve of {'; '.join(sorted(hidden))}." if hidden else ""
     return Figure(
         "Success under a shrinking error budget, S(K)",
-        f"{_success(members[0].key)} in % of {_counts(members)} tasks, {first.policy} scoring, "
+        f"{_success(members[0].key)} in % of {_counts(members)} tasks{scoring}, "
         f"when an episode may fail K calls. Counting rule: {members[0].curves[0].rule}; the table of "
         "counting rules has the others. A recount of the logs. Bands: 95 % task-bootstrap intervals, each K "
         f"for itself.{_PER_PROMPT if charts[0].title else ''}{unseen}",
@@ -128,6 +137,11 @@ def _counts(members: list[Agent]) -> str:
     if len(set(counts.values())) < 2:
         return f"n = {next(iter(counts.values()), 0)}"
     return "n = " + ", ".join(f"{n} ({quant})" for quant, n in counts.items())
+
+
+def _logs(members: Iterable[Agent | Compared]) -> bool:
+    """Whether these are imported logs: nothing was injected."""
+    return all(one.key.executor == FOREIGN for one in members)
 
 
 def _success(key: CellKey) -> str:
@@ -147,6 +161,7 @@ def _gaps(members: list[Compared], styles: dict[str, int]) -> Figure:
     chart = Chart("", Kind.lines, (), (), "points", "failed calls allowed (K)", zero=True)
     reference = members[0].reference
     rule = next((one.gap.rule.text for one in members if one.gap is not None), "")
+    rule = "allow K, the agent's failed calls" if _logs(members) else rule
     n = max((p.gap.n for one in members if one.gap is not None for p in one.gap.points), default=0)
     return Figure(
         f"Gap to {reference} under a shrinking error budget",
@@ -176,9 +191,8 @@ def _channels(members: list[Agent], styles: dict[str, int], resamples: str) -> F
     chart = Chart("", Kind.dots, names, (), "% of calls")
     return Figure(
         "Error channels and harmful behaviours",
-        "Occurrences per 100 calls of the agent, clean pass and fault episodes together; an injected fault "
-        "is "
-        f"not the agent's error. Whiskers: 95 % task-bootstrap intervals ({resamples}). Events that never "
+        f"Occurrences per 100 calls of the agent{'' if _logs(members) else _POOLED}. "
+        f"Whiskers: 95 % task-bootstrap intervals ({resamples}). Events that never "
         "happened are left out; n stands in the table.",
         _panels(members, styles, marks, chart),
         _legend(members, styles),
@@ -201,12 +215,12 @@ def _recoveries(members: list[Agent], styles: dict[str, int], resamples: str) ->
             if r.errors
         )
 
-    turns = members[0].recovery[0].within[-1].turns
+    turns = next((r.within[-1].turns for one in members for r in one.recovery), 0)
     chart = Chart("", Kind.dots, names, (), f"% recovered within {turns} turns", span=(-3.0, 103.0))
     return Figure(
         "Recovery after an error",
-        f"Share of failed calls that a valid call follows within {turns} turns, in %; injected failures are "
-        f"shown apart from the agent's own. Whiskers: 95 % task-bootstrap intervals ({resamples}).",
+        f"Share of failed calls that a valid call follows within {turns} turns, in %"
+        f"{'' if _logs(members) else _OWN}. Whiskers: 95 % task-bootstrap intervals ({resamples}).",
         _panels(members, styles, marks, chart),
         _legend(members, styles),
     )

@@ -103,7 +103,7 @@ def contrast_section(sides: tuple[Group, ...], how: str) -> Section:
             *(figure_view(one, first.reference_agent) for one in bars),
         ),
         contrasts=views.contrast_table(sides),
-        further=tuple(views.further_table(group) for group in sides),
+        further=tuple(table for group in sides if (table := views.further_table(group)).rows),
         families=tuple(views.family_table(group) for group in sides if group.families),
     )
 
@@ -180,16 +180,16 @@ def _figure_one(group: Group, how: str) -> FigureView:
     left_out = len(group.pairs) - len(pairs)
     left = f" {left_out} further pairs stand in the table." if left_out else ""
     better = "recovers better" if any(c.fault != "none" for c in group.contrasts) else "succeeds more often"
+    own = "" if group.logs else " (own clean sets: A/B)"
     caption = (
         f"A − B in points (positive: A {better}) with 95 % percentile task-bootstrap intervals "
-        f"({how}), "
-        f"{group.policy} scoring. Below each tick: n = tasks that enter (own clean sets: A/B). Open marks: "
+        f"({how}){group.scoring}. Below each tick: n = tasks that enter{own}. Open marks: "
         "an interval "
         f"that is too short for so few or so equal tasks, or none.{left}"
     )
     height_one = 300 + 14 * len(pairs)
     return FigureView(
-        title=f"Differences, {group.policy} scoring",
+        title=f"Differences{group.scoring}",
         caption=caption + (_AGENT if group.reference_agent else ""),
         panels=tuple(PanelView(p.title, p.label, p.spec, height_one) for p in panels(group)),
         legend=tuple(_entry(at, f"{a} − {b}") for at, (a, b) in enumerate(pairs)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from qfr.analysis.cells import CellSummary
@@ -11,8 +11,8 @@ from qfr.analysis.decisions.verdict import Direction, Outcome
 from qfr.analysis.levels import NOT_STATED
 from qfr.analysis.pairing import level
 from qfr.analysis.results import Contrast
-from qfr.analysis.targets import CellKey, Target
-from qfr.analysis.trials import FOREIGN
+from qfr.analysis.targets import Target
+from qfr.analysis.trials import FOREIGN, Planned
 from qfr.records import Policy
 from qfr.report.content.build import Report
 from qfr.report.content.outcomes import ENDINGS
@@ -68,8 +68,8 @@ def overview(report: Report) -> tuple[str, ...]:
     policy = report.options.policy.value
     whole = [s for s in report.summaries if s.family is None and s.policy == policy]
     played = [s for s in whole if s.key.executor != FOREIGN]
-    limited = {one.key for one in logs_of(report) if one.plan.warnings}
-    lines = list(_imported([s for s in whole if s.key.executor == FOREIGN], limited))
+    plans = {one.table.cells: one.plan for one in logs_of(report)}
+    lines = list(_imported([s for s in whole if s.key.executor == FOREIGN], plans))
     if not whole:
         lines.append("No finished cell was found.")
     elif played:
@@ -108,7 +108,7 @@ def overview(report: Report) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _imported(logs: list[CellSummary], limited: set[CellKey]) -> Iterable[str]:
+def _imported(logs: list[CellSummary], plans: Mapping[tuple[str, ...], Planned]) -> Iterable[str]:
     """What imported logs say by themselves: no task of theirs was screened and no fault injected."""
     if logs:
         scored = counted(sum(s.episodes for s in logs), "scored simulation")
@@ -118,9 +118,9 @@ def _imported(logs: list[CellSummary], limited: set[CellKey]) -> Iterable[str]:
             told = ""
             if s.own.low is not None and s.own.high is not None:
                 told = f" [{100 * s.own.low:.1f}, {100 * s.own.high:.1f}]"
-            name = cell_name(s.key)
-            more = " ⚠ Limited: see Imported logs." if s.key in limited else ""
-            yield f"{name}: success {percent(s.own.value)}{told}, n = {s.own.n} tasks.{more}"
+            name, plan = cell_name(s.key), plans[s.cells]
+            more = " ⚠ Limited: see Imported logs." if plan.warnings else ""
+            yield f"{name} ({plan.source}): success {percent(s.own.value)}{told}, n = {s.own.n} tasks.{more}"
     if len(logs) > _MOST_LOGS:
         yield f"… and {len(logs) - _MOST_LOGS} more logs."
 
@@ -149,7 +149,7 @@ def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
         for label, named in labels.items()
     ]
     yield Line(
-        f"{pair[1]} against {pair[0]}: {'; '.join(parts)} ({TITLES[target].lower()}).",
+        f"{pair[1]} against {pair[0]}: {'; '.join(parts)} ({group.titled(target).lower()}).",
         f"{pair[0]} − {pair[1]}: {'; '.join(_told(row, c) for row, c in rows)}.",
     )
 

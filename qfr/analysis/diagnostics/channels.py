@@ -39,6 +39,8 @@ class ChannelRate:
     # count / calls, tasks resampled.
     per_episode: Estimate
     # episodes_with / episodes, tasks resampled.
+    note: str = ""
+    # What limits the number; of imported logs.
 
 
 class Verdict(StrEnum):

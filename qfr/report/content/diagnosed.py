@@ -36,7 +36,7 @@ from qfr.report.imports.process import (
     seen_lengths,
     seen_rates,
     seen_recovery,
-    with_tokens,
+    with_details,
 )
 from qfr.report.tables.counted import Counted, OtherErrors, RuledCurve, counted, recount, shared_budget
 from qfr.scope import Scope, group, scope_of
@@ -88,6 +88,8 @@ class Compared:
     cells: tuple[str, ...]
     # cell_ids of both sides, those of the highest preset first.
     reference: str
+    against: Scope = field(repr=False)
+    # Of the highest preset.
     gap: BudgetGap | None
     no_gap: str
     # Why there is none; empty where there is one.
@@ -220,7 +222,7 @@ def _played(
         episodes = part.episodes
         if imported(part.facts):
             details = None if sources.others is None else sources.others(part.facts.cell_id)
-            episodes, tokens = with_tokens(episodes, details)
+            episodes, tokens = with_details(episodes, details)
         logs.append(make_log(name, episodes, found))
     key = cell_key(cell.facts, told[cell.facts.cell_id])
     counts = counted(cell, policy, sources.others, budget)
@@ -259,7 +261,9 @@ def _agent(one: _Played, work: _Work) -> Agent:
         ),
         rates=seen_rates(
             channel_rates(one.log, rng=rng, options=options, ep_min_calls=work.ep_min_calls),
+            one.log,
             one.facts,
+            stream(work.seed, ["counted in the log", one.key.name]),
             options,
         ),
         margins=turn_margins(one.log, work.policy, rng=rng, options=options),
@@ -293,6 +297,7 @@ def _compared(high: _Played, low: _Played, work: _Work) -> Compared:
         scope=low.scope,
         cells=(*high.cells, *low.cells),
         reference=high.key.quant,
+        against=high.scope,
         gap=gap,
         no_gap="" if gap is not None else unseen or "the two logs share no task",
         amplified=seen_amplifications(

@@ -113,6 +113,8 @@ def pack(facts: CellFacts, episodes: Sequence[Episode], ep_min_calls: int) -> Pa
                 "site": None if trace is None else trace.site,
                 "tool": None if trace is None else spelled(trace.tool),
                 "trial": episode.trial,
+                # Trials of an imported log are chosen one by one.
+                **({"repeat": episode.trial} if imported else {}),
                 "ending": str(episode.ending),
                 # A log of another program has no answer: ours says its success.
                 "answer": None if imported or episode.answer is None else _clipped(episode.answer),

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from qfr.analysis.levels import NOT_STATED
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
 from qfr.report.figures.palette import GRID, MARKS, NOTHING, SERIES, ZERO, base_layout, safe_json
-from qfr.report.layout import TITLES, Group, Pair, interval
+from qfr.report.layout import Group, Pair, interval
 from qfr.report.tables.formats import signed
 
 
@@ -34,7 +35,7 @@ def panels(group: Group) -> tuple[Panel, ...]:
     """Return the panels of a group, three where faults were injected, drawn to one common scale."""
     span = _span(group)
     return tuple(
-        Panel(target, TITLES[target], safe_json(_panel(group, target, span)), _label(group, target))
+        Panel(target, group.titled(target), safe_json(_panel(group, target, span)), _label(group, target))
         for target in group.panels
     )
 
@@ -45,7 +46,8 @@ def _panel(group: Group, target: Target, span: tuple[float, float]) -> go.Figure
     for at, pair in enumerate(pairs):
         offset = (at - (len(pairs) - 1) / 2) * min(0.24, 0.6 / len(pairs))
         traces.append(_trace(group, target, pair, (at, offset)))
-    ticks = [f"{html.escape(row)}<br>{_numbers(group, row, target)}" for row in group.rows]
+    names = ["" if row == NOT_STATED else f"{html.escape(row)}<br>" for row in group.rows]
+    ticks = [f"{name}{_numbers(group, row, target)}" for name, row in zip(names, group.rows, strict=True)]
     steps = _steps(span)
     layout = {
         **base_layout(300 + 14 * len(pairs)),
@@ -161,4 +163,4 @@ def _label(group: Group, target: Target) -> str:
             if c is not None:
                 told = f"{signed(c.points)} points" if c.points is not None else "not estimable"
                 parts.append(f"{row} {pair[0]} minus {pair[1]} {told}")
-    return f"{TITLES[target]}, {group.policy} scoring: " + "; ".join(parts)
+    return f"{group.titled(target)}{group.scoring}: " + "; ".join(parts)

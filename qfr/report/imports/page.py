@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 #: Exponents of pass^k that are shown at most.
 _MOST_K = 4
+_MADE = ("kind", "release", "agent", "user_model", "timestamp", "max_steps", "max_errors", "seed")
 _SUCCESS = "success of the scored simulations"
 _IN_NO_RATE = "simulations in no rate"
 
@@ -116,6 +117,25 @@ def log_table(report: Report) -> Table:
     )  # fmt: skip
 
 
+def made_table(report: Report) -> Table:
+    """Where each log comes from; no rows where none was imported."""
+    rows = tuple(
+        tuple(
+            Entry(text)
+            for text in (
+                one.plan.source, cell_name(one.key), one.plan.made.get("sha256", "")[:16],
+                *(one.plan.made.get(name, "") for name in _MADE),
+            )
+        )
+        for one in logs_of(report)
+    )  # fmt: skip
+    head = (
+        "File", "Log", "SHA-256", "Program", "Release", "Agent", "User simulator", "Began", "Step budget",
+        "Error budget", "Seed",
+    )  # fmt: skip
+    return Table("Imported files, as they say it themselves; empty where they are silent.", head, rows)
+
+
 def figures_of(report: Report) -> Iterator[Figure]:
     """The same figures and warnings for the files."""
     for one in logs_of(report):
@@ -137,7 +157,11 @@ def figures_of(report: Report) -> Iterator[Figure]:
 
 def limits(report: Report) -> tuple[str, ...]:
     """Every warning of every log, the log's name first."""
-    return tuple(f"{cell_name(one.key)}: {text}" for one in logs_of(report) for text in one.plan.warnings)
+    return tuple(
+        f"{cell_name(one.key)} ({one.plan.source}): {text}"
+        for one in logs_of(report)
+        for text in one.plan.warnings
+    )
 
 
 def _bounds(one: ImportedLog) -> tuple[float | None, float | None]:
@@ -162,7 +186,7 @@ def _row(one: ImportedLog, most: int, rows: list[Result]) -> tuple[Entry, ...]:
         powers.append(Entry(percent(removed), "" if same else percent(failed), removed is None, id=ids))
     gone = ", ".join(f"{count} {reason}" for reason, count in one.plan.reasons)
     return (
-        Entry(cell_name(one.key)),
+        Entry(cell_name(one.key), one.plan.source),
         Entry(f"{one.scored} of {whole}", id=own),
         Entry(percent(one.successes / one.scored if one.scored else None), ends, id=own),
         *powers,

@@ -16,8 +16,6 @@ from qfr.report.imports.logs import grid, plain, row
 from qfr.report.tables.formats import p_value, percent, signed
 from qfr.stats.intervals import Estimate
 
-#: Events that no log of another program shows: it keeps no call that it could not read, and no reports.
-_UNSEEN = ("format", "premature_give_up")
 #: Signatures of failing calls that are listed.
 _MOST_SIGNATURES = 6
 
@@ -86,8 +84,9 @@ def _amplified(found: Comparison) -> Table:
         "event", "A", "B", "per call A", "per call B", "count ratio", "rate ratio", "difference, points",
         text=("event",),
     )  # fmt: skip
+    unseen = {event for side in (found.first, found.second) for event in side.run.unseen}
     for one in found.amplifications:
-        if one.verdict is Verdict.not_possible or one.event in _UNSEEN:
+        if one.verdict is Verdict.not_possible or one.event in unseen:
             continue
         told = "" if one.verdict is Verdict.ratio else str(one.verdict)
         rates = (

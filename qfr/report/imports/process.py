@@ -7,23 +7,29 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
 import pandas as pd
+from numpy.random import Generator
 
 from qfr.analysis.diagnostics.channels import Amplification, ChannelRate
 from qfr.analysis.diagnostics.events import Behaviour
 from qfr.analysis.diagnostics.length import Length
+from qfr.analysis.diagnostics.log import Log
 from qfr.analysis.diagnostics.recovery import Recovery
-from qfr.analysis.diagnostics.resampled import missing
+from qfr.analysis.diagnostics.resampled import Sums, missing, ratios
 from qfr.analysis.trials import FOREIGN, planned
 from qfr.facts import CellFacts
+from qfr.foreign.rates import ANY, FORMAT, ROLE_CONFUSION
 from qfr.records import Channel
 from qfr.report.tables.counted import RuledCurve
 from qfr.stats.intervals import Options
+from qfr.tracking.reading.simulations import COLUMNS
 
 #: Title of a report of imported logs alone.
 TITLE = "Imported logs: success, and how calls fail"
 _NO_FORMAT = "not observable: the log lists no call that could not be read"
 _NO_REPORT = "not observable: these programs have no way to report a failure"
+_HIDDEN = "not observable"
 _NO_TOKENS = "not observable: the log does not count these tokens"
 
 
@@ -52,25 +58,62 @@ def external(config: str) -> Mapping[str, object]:
 
 def hidden(facts: CellFacts, event: str) -> str:
     """Why a cell cannot show an event; empty where it can."""
+    unseen = planned(facts).unseen if imported(facts) else external(facts.config).get("unseen")
+    if isinstance(unseen, list | tuple) and event in unseen:
+        return _NO_FORMAT if event == Channel.form else _NO_REPORT
+    limit = _limit(facts, event)
+    if limit.startswith(_HIDDEN):
+        return limit
+    # A message that holds a call as text is seen where no call is.
+    return "" if event == FORMAT and limit else blind(facts)
+
+
+def _limit(facts: CellFacts, event: str) -> str:
+    """What the log itself says of a channel: what limits its number, or why there is none."""
     if not imported(facts):
-        unseen = external(facts.config).get("unseen")
-        if isinstance(unseen, list) and event in unseen:
-            return _NO_FORMAT if event == Channel.form else _NO_REPORT
-        return blind(facts)
-    if event == Channel.form:
-        return _NO_FORMAT
-    return _NO_REPORT if event == Behaviour.premature_give_up else blind(facts)
+        return ""
+    return planned(facts).limits.get(ANY if event == Behaviour.any_error else event, "")
 
 
-def seen_rates(rates: Iterable[ChannelRate], facts: CellFacts, options: Options) -> tuple[ChannelRate, ...]:
-    """Rates, those of events that the log cannot show without a value."""
-    found = []
-    for rate in rates:
-        if reason := hidden(facts, rate.event):
-            none = missing(0, options, reason)
-            rate = replace(rate, per_call=none, per_episode=none)
-        found.append(rate)
-    return tuple(found)
+def seen_rates(
+    rates: Iterable[ChannelRate], log: Log, facts: CellFacts, rng: Generator, options: Options
+) -> tuple[ChannelRate, ...]:
+    """Rates with what limits them, those of events that the log cannot show without a value.
+
+    The records of an imported log hold neither whose tool was called nor the messages with a call as text;
+    both are counted from the log, role confusion (a part of the channel `tool_name`) beside the channels.
+    """
+    found = list(rates)
+    if imported(facts):
+        found.append(_counted(ROLE_CONFUSION, log, rng, options))
+        if _limit(facts, FORMAT) and not hidden(facts, FORMAT):
+            found = [_counted(FORMAT, log, rng, options) if r.event == FORMAT else r for r in found]
+    return tuple(_limited(rate, facts, options) for rate in found)
+
+
+def _limited(rate: ChannelRate, facts: CellFacts, options: Options) -> ChannelRate:
+    reason = hidden(facts, rate.event)
+    if not reason:
+        return replace(rate, note=_limit(facts, rate.event))
+    none = missing(0, options, reason)
+    return replace(rate, per_call=none, per_episode=none)
+
+
+def _counted(event: str, log: Log, rng: Generator, options: Options) -> ChannelRate:
+    """The rate of an event that the log counts per simulation; a call left in the text has none per call."""
+    each = log.episodes[{FORMAT: "left_in_text"}.get(event, event)]
+    counts = each.fillna(0).to_numpy(dtype=np.float64)
+    columns = counts, counts > 0, log.episodes["turns"].to_numpy(dtype=np.float64), np.ones(len(counts))
+    events, having, calls, episodes = (log.over_episodes(one) for one in columns)
+    tops, bottoms = np.stack([events, having], axis=1), np.stack([calls, episodes], axis=1)
+    per_call, per_episode = ratios(Sums(tops, bottoms), rng=rng, options=options)
+    if event == FORMAT:
+        per_call = missing(0, options, "a message is no call")
+    if each.isna().any():
+        reason = f"{_HIDDEN}: imported by an earlier version; import the log again"
+        per_call = per_episode = missing(0, options, reason)
+    count, of, episodes_with, n = (int(one.sum()) for one in (events, calls, having, episodes))
+    return ChannelRate(event, count, of, episodes_with, n, per_call, per_episode)
 
 
 def seen_amplifications(
@@ -122,12 +165,13 @@ def seen_lengths(
     )
 
 
-def with_tokens(episodes: pd.DataFrame, details: pd.DataFrame | None) -> tuple[pd.DataFrame, bool]:
-    """Episodes with the tokens that the log counts, and whether it counts those of every simulation."""
-    if details is None or "completion_tokens" not in details or details["completion_tokens"].isna().any():
-        return episodes, False
+def with_details(episodes: pd.DataFrame, details: pd.DataFrame | None) -> tuple[pd.DataFrame, bool]:
+    """Episodes with what the log counts per simulation, and whether it counts the tokens of every one."""
     keys = ["task", "trial"]
-    tokens = episodes[keys].merge(details, on=keys, how="left", validate="one_to_one")["completion_tokens"]
+    known = pd.DataFrame(columns=list(COLUMNS)) if details is None else details
+    joined = episodes[keys].merge(known, on=keys, how="left", validate="one_to_one")
+    more = {name: joined[name].to_numpy() for name in (ROLE_CONFUSION, "left_in_text")}
+    tokens = joined["completion_tokens"]
     if tokens.isna().any():
-        return episodes, False
-    return episodes.assign(tokens_out=tokens.to_numpy(dtype="int64")), True
+        return episodes.assign(**more), False
+    return episodes.assign(**more, tokens_out=tokens.to_numpy(dtype="int64")), True

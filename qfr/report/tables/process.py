@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from qfr.analysis.levels import NOT_STATED
 from qfr.analysis.results import Kind, Result
-from qfr.report.tables.formats import number
+from qfr.analysis.trials import FOREIGN
+from qfr.report.tables.formats import NONE, number
 from qfr.report.tables.specs import (
     CELL,
     Column,
@@ -28,6 +30,8 @@ from qfr.report.tables.views import Entry, Table
 
 #: Tasks that one row names.
 _MOST_TASKS = 6
+_NARROWEST = " Last column: parted at the token of the turn with the smallest margin of the first preset."
+_POOLED = ", clean pass and fault episodes together"
 _EVENT = named("Event", lambda one: one.item.replace("_", " "))
 _REFERENCE = named("Reference", lambda one: f"against {one.a}")
 
@@ -56,10 +60,20 @@ def rules_table(results: Sequence[Result]) -> Table:
         (CELL, named("Counting rule", lambda one: one.target or ""), *values),
         "S(K) in % of all tasks by counting rule. Allow K: an episode with at most K failed calls goes on "
         "(as papers word it, and qfr's own budget). Stop at K: the K-th failed call ends it (as tau2-bench "
-        "codes it). Injected: the failures that the fault caused count too. Both sides: those of an imported "
-        "log's user simulator count too, as in its own budget.",
+        "codes it)."
+        + _where(rows, "injected", " Injected: the failures that the fault caused count too.")
+        + _where(
+            rows,
+            "both sides",
+            " Both sides: those of an imported log's user simulator count too, as in its own budget.",
+        ),
         title="Success under an error budget, by counting rule",
     )
+
+
+def _where(rows: Iterable[Result], rule: str, text: str) -> str:
+    """A sentence about a counting rule, where one of the rows is counted so."""
+    return text if any(rule in (one.target or "") for one in rows) else ""
 
 
 def rerun_table(results: Sequence[Result]) -> Table:
@@ -98,19 +112,31 @@ def parting_table(results: Sequence[Result]) -> Table:
     """Where the episodes of two presets part."""
     rows = of_kind(results, Kind.divergence)
     ends = {"episodes that part": "Episodes that part", "at the narrowest token": "At the narrowest token"}
-    heads = across(rows, lambda one: one.item)
+    plain = all(one.fault == "none" for one in rows)
+    # Without a fault there is no phase around it, and a log without tokens has no narrowest one.
+    heads = [
+        item
+        for item in across(rows, lambda one: one.item)
+        if not plain or any(one.count_a for one in rows if one.item == item and one.item != "clean")
+    ]
     return table(
         rows,
         lambda one: one.cells,
         (
-            named("Cell", lambda one: f"{one.model} {one.prompt} {one.fault}"),
+            named("Cell", _setting),
             named("Presets", lambda one: f"{one.a} / {one.b}"),
             *(of(ends.get(item, item), share if item in ends else count, item=item) for item in heads),
         ),
-        "First divergence: how many of the episodes that both presets played part at all, and when, seen "
-        "from the injected fault. Last column: parted at the token of the turn with the smallest margin of "
-        "the first preset.",
+        "First divergence: how many of the episodes that both presets played part at all"
+        + ("." if plain else ", and when, seen from the injected fault.")
+        + (_NARROWEST if "at the narrowest token" in heads else ""),
     )
+
+
+def _setting(one: Result) -> str:
+    """Model, prompt and fault, where they say something."""
+    names = (one.model, one.prompt, one.fault)
+    return " ".join(name for name in names if name and name not in (NOT_STATED, "none"))
 
 
 def length_table(results: Sequence[Result]) -> Table:
@@ -130,6 +156,7 @@ def length_table(results: Sequence[Result]) -> Table:
         return Column(heads[item], show)
 
     played = {(one.cells, one.target) for one in of_kind(results, Kind.length) if one.of_a}
+    logs = all(one.executor == FOREIGN for one in of_kind(results, Kind.length))
     return table(
         [one for one in of_kind(results, Kind.length) if (one.cells, one.target) in played],
         lambda one: (one.cells, one.target),
@@ -139,23 +166,44 @@ def length_table(results: Sequence[Result]) -> Table:
             of("n", lambda one: Entry(str(one.of_a), id=one.id), item="turns"),
             *(entry(item, digits) for item, digits in (("turns", 1), ("tokens_in", 0), ("tokens_out", 0))),
         ),
-        "Length of episodes, clean pass and fault episodes together: mean per episode, and below it 5 % to "
-        "95 % of the episodes. Tokens read: of segments that the model was sent.",
+        f"Length of episodes{'' if logs else _POOLED}: mean per "
+        "episode, and below it 5 % to 95 % of the episodes. "
+        "Tokens read: of segments that the model was sent.",
         title="How long episodes are",
     )
 
 
 def _rates(results: Sequence[Result]) -> Table:
+    rows = of_kind(results, Kind.channel)
+    # An imported log says what limits a number; what it cannot show stands in one line.
+    told = {(one.cells, one.item) for one in rows if one.count_a or one.remarks or one.count_a is None}
+    limited = any(one.remarks or one.count_a is None for one in rows)
+
+    def limits(line: Line) -> Entry:
+        if line[0].count_a is not None:
+            return Entry("; ".join(line[0].remarks), doubtful=True)
+        reasons: dict[str, dict[str, None]] = {}
+        for one in line:
+            reason = (one.reason or "").removeprefix("not observable: ")
+            reasons.setdefault(reason, {})[one.item.replace("_", " ")] = None
+        text = "; ".join(f"{', '.join(items)}: {reason}" for reason, items in reasons.items())
+        return Entry(text, doubtful=True, id=" ".join(one.id for one in line))
+
+    def event(line: Line) -> Entry:
+        hidden = line[0].count_a is None
+        return Entry("not observable" if hidden else line[0].item.replace("_", " "))
+
     return table(
-        [one for one in of_kind(results, Kind.channel) if one.count_a],
-        lambda one: (one.cells, one.item),
+        [one for one in rows if (one.cells, one.item) in told],
+        lambda one: (one.cells, None if one.count_a is None else one.item),
         (
             CELL,
-            _EVENT,
+            Column("Event", event),
             of("Calls", share, target="per call"),
-            of("Per call", rate, target="per call"),
+            of("Per call", _bare_rate, target="per call"),
             of("Episodes", share, target="per episode"),
-            of("Per episode", rate, target="per episode"),
+            of("Per episode", _bare_rate, target="per episode"),
+            *([Column("What limits it", limits)] if limited else []),
         ),
         "Error channels and behaviours that happened: occurrences of calls, and episodes with at least "
         "one, with 95 % task-bootstrap intervals.",
@@ -315,6 +363,11 @@ def _foretold(results: Sequence[Result]) -> Table:
         "positive = lost; 95 % task-bootstrap interval.",
         title="Do narrow margins foretell losses?",
     )
+
+
+def _bare_rate(one: Result) -> Entry:
+    """A rate; why a log shows none stands in the column of limits."""
+    return Entry(NONE, id=one.id) if one.count_a is None else rate(one)
 
 
 def _bare_percent(value: float) -> str:

@@ -140,7 +140,8 @@ def count(one: Result) -> Entry:
 
 def share(one: Result) -> Entry:
     """What was counted, of how many."""
-    return Entry(f"{one.count_a} of {one.of_a}" if one.of_a else NONE, id=one.id)
+    shown = one.of_a and one.count_a is not None
+    return Entry(f"{one.count_a} of {one.of_a}" if shown else NONE, id=one.id)
 
 
 def change(one: Result, small: str = "") -> Entry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qfr.analysis.levels import Axis
+from qfr.analysis.levels import NOT_STATED, Axis
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
 from qfr.report.layout import TITLES, Group, interval
@@ -43,22 +43,27 @@ class Table:
 def contrast_table(pair_of_policies: tuple[Group, ...]) -> Table:
     """Contrasts of one group under each policy (Hu 2026, table 4)."""
     first = pair_of_policies[0]
-    head = [_along_title(first), "A − B"]
-    head += [f"{TITLES[target]}, {group.policy}" for group in pair_of_policies for target in first.panels]
+    head = [*_along_title(first), "A − B"]
+    head += [
+        first.titled(target) + ("" if first.logs else f", {group.policy}")
+        for group in pair_of_policies
+        for target in first.panels
+    ]
     rows = []
     for row in first.rows:
         for pair in first.pairs:
-            cells = [Entry(row), Entry(f"{pair[0]} − {pair[1]}")]
+            cells = [*_along(first, row), Entry(f"{pair[0]} − {pair[1]}")]
             for group in pair_of_policies:
                 cells += [_contrast_cell(group.find(row, pair, target)) for target in first.panels]
             rows.append(tuple(cells))
     return Table(
-        "Differences A − B in points with 95 % percentile task-bootstrap intervals; by family: "
-        "resampled within task families, whose sizes the suite fixes; n = tasks that enter; "
+        "Differences A − B in points with 95 % percentile task-bootstrap intervals; "
+        + ("" if first.logs else "by family: resampled within task families, whose sizes the suite fixes; ")
+        + "n = tasks that enter; "
         "sign p = two-sided sign test without ties, unadjusted.",
         tuple(head),
         tuple(rows),
-        headers=2,
+        headers=len(_along_title(first)) + 1,
     )
 
 
@@ -69,7 +74,10 @@ def further_table(group: Group) -> Table:
         for t in (Target.clean, Target.s_star, Target.ungated)
         if any(c.target == t for c in group.contrasts)
     ]
-    head = [_along_title(group), "A − B", *(TITLES[target] for target in targets)]
+    if group.logs:
+        # Nothing was injected: the one target stands in the table above.
+        return Table("", (), ())
+    head = [*_along_title(group), "A − B", *(TITLES[target] for target in targets)]
     head += ["Full pipeline", "certified by both", "by A only", "by B only", "screening", "rates on own sets"]
     head.append("Had all tasks met a fault")
     rows = []
@@ -105,10 +113,10 @@ def further_table(group: Group) -> Table:
 
 def family_table(group: Group) -> Table:
     """Family strata: the same estimators within each task family."""
-    head = [_along_title(group), "A − B", "Family", *(TITLES[target] for target in group.panels)]
+    head = [*_along_title(group), "A − B", "Family", *(group.titled(target) for target in group.panels)]
     rows = [
         (
-            Entry(row),
+            *_along(group, row),
             Entry(f"{pair[0]} − {pair[1]}"),
             Entry(family),
             *(_contrast_cell(group.find(row, pair, target, family)) for target in group.panels),
@@ -118,15 +126,22 @@ def family_table(group: Group) -> Table:
         for family in group.families
     ]
     return Table(
-        f"The same differences within each task family, {group.policy} scoring, in points.",
+        f"The same differences within each task family{group.scoring}, in points.",
         tuple(head),
         tuple(rows),
-        headers=3,
+        headers=len(_along_title(group)) + 2,
     )
 
 
-def _along_title(group: Group) -> str:
-    return "Preset" if group.along is Axis.quant else "Prompt"
+def _along_title(group: Group) -> tuple[str, ...]:
+    """Head of the column that names the row; there is none where no log names a prompt."""
+    if group.rows == (NOT_STATED,):
+        return ()
+    return ("Preset" if group.along is Axis.quant else "Prompt",)
+
+
+def _along(group: Group, row: str) -> tuple[Entry, ...]:
+    return (Entry(row),) if _along_title(group) else ()
 
 
 def _contrast_cell(c: Contrast | None) -> Entry:
