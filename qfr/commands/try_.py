@@ -26,6 +26,7 @@ from qfr.commands.pick import positive_gb
 from qfr.engine.files.hub import HubFile, download, gguf_names
 from qfr.errors import MachineryError, ModelFileError, UserError
 from qfr.grid.show import console
+from qfr.play.job import keep_engines
 from qfr.tryout import answer as words
 from qfr.tryout.files import families, files_in, is_first_part
 from qfr.tryout.looks import Looks
@@ -117,6 +118,7 @@ def _local(arguments: argparse.Namespace) -> list[str]:
 
 def _play(plan: Plan, rule: Sequential, looks: Looks, hours: float | None, started: float) -> Answer:
     err = console(stderr=True)
+    keep_engines(plan.side_by_side())
     reference = plan.family.arms[0]
     limit = None if hours is None else 3600 * hours
 

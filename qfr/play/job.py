@@ -25,7 +25,7 @@ from qfr.records import FaultKind
 from qfr.registration.record_reader import is_id
 from qfr.registration.run_under import marks
 
-# The engine that the jobs of this process share, so that one loaded model serves all its prompts.
+# What the jobs of this process share, so that one loaded model serves all its prompts.
 _SHELF = Shelf()
 
 
@@ -88,6 +88,11 @@ def load_engine(cell: CellConfig) -> Engine:
     ModelFileError, MachineryError
     """
     return _SHELF.take(cell, build_world(cell.suite), design_of(cell).prompt.text)[0]
+
+
+def keep_engines(most: int) -> None:
+    """Keep so many models loaded from now on: files that are played in turns need not be loaded again."""
+    _SHELF.keep(most)
 
 
 def asked_registration(cell: CellConfig) -> str | None:

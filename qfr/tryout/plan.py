@@ -104,6 +104,18 @@ class Plan:
         """The waves of a file."""
         return self.waves.setdefault(arm.path, Waves(self._cells[arm.path], self.count))
 
+    def side_by_side(self) -> int:
+        """Files that may stay loaded at a time: two where they take less than half of the free memory."""
+        known = [self._needs[arm.path] for arm in self.tried]
+        cell = self._cells[self.family.arms[0].path]
+        room = memory.room_here((), cell.engine)
+        if room is None or library_facts().gpu_offload:
+            return 1
+        workers = workers_for(cell.engine, self.tasks // self.count)
+        needed = [one.host + (workers - 1) * one.pinned for one in known if one is not None]
+        fits = len(needed) == len(known) and 2 * max(needed) < room.available / 2
+        return 2 if fits else 1
+
     def cost_lines(self) -> list[str]:
         """Memory, hours and disk, told before the first wave. Measures the reference's speed once.
 
