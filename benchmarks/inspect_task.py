@@ -68,6 +68,7 @@ class Conversation:
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Start a conversation."""
         self._messages = [ChatMessageSystem(content=system), ChatMessageUser(content=task)]

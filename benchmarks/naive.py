@@ -58,6 +58,7 @@ class ChatLoop:
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Start a conversation."""
         self._messages = [{"role": "system", "content": system}, {"role": "user", "content": task}]

@@ -59,11 +59,12 @@ OTHER: dict[str, object] = {
     "suite.families": {"base": 3},
     "suite.gate": "none",
     "fault.kind": "ep",
-    "engine.kind": "scripted",
+    "engine.kind": "openai",
     "engine.split_mode": "row",
     "engine.type_k": "q8_0",
     "engine.type_v": "q8_0",
     "engine.n_ctx": 8192,
+    "engine.top_p": 0.5,
     "engine.n_ubatch": 256,
     "engine.skill": {"Q8_0": 0.5},
     "executor.kind": "strict_feedback",
@@ -72,7 +73,7 @@ OTHER: dict[str, object] = {
 
 @cache
 def base() -> CellConfig:
-    return compose_cell("model=llama", "quant=q8_0", "fault=et")
+    return compose_cell("model=llama", "quant=q8_0", "fault=et", "engine.temperature=0.7")
 
 
 def changed(config: CellConfig, key: str) -> CellConfig:

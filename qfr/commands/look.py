@@ -29,6 +29,7 @@ from qfr.commands.sides import add_axes, read, require_levels, side
 from qfr.config import CellConfig, EngineKind, QuantConfig
 from qfr.engine.files.gguf import inspect
 from qfr.engine.files.resolve import resolve
+from qfr.engine.sampling import Sampling
 from qfr.engine.worker import FollowingWorker
 from qfr.errors import ConfigError
 from qfr.grid.show import console
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     told = []
     for cell in faulted:
         finished = finished_run(store, cell)
-        _require_one_stream(finished)
+        _require_greedy(finished)
         reference = None if arguments.without_kl else _open(finished, finished.config)
         try:
             for word in arguments.files:
@@ -85,13 +86,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _require_one_stream(finished: Finished) -> None:
+def _require_greedy(finished: Finished) -> None:
     engine = finished.config.engine
-    if engine.kind is not EngineKind.llama_cpp or engine.streams > 1:
+    drawn = Sampling.of(engine, "") is not None
+    if engine.kind is not EngineKind.llama_cpp or engine.streams > 1 or drawn:
         raise ConfigError(
-            "its turns were not written by one stream of llama.cpp in process",
+            "its turns were not written by one stream of llama.cpp in process, greedily",
             where=finished.cell.facts.name,
-            hint="a look needs such a cell (engine=llama_cpp engine.streams=1)",
+            hint="a look needs such a cell (engine=llama_cpp, one stream, no engine.temperature)",
         )
 
 

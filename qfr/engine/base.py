@@ -210,9 +210,11 @@ class Engine(Protocol):
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Open an episode's transcript and generate its first turn.
 
+        `trial` numbers repetitions of a task: each draws its tokens with noise of its own.
         `native` opens one in which the template's own tool calls are used.
         `forced` writes this assistant text instead of generating it (teacher forcing): same segments,
         logits digested as if each token had been chosen.
@@ -263,6 +265,8 @@ class Ask:
     # Assistant text that is written instead of being generated.
     native: Native | None = None
     # Where this opens an episode that is played natively.
+    trial: int = 0
+    # Repetition of the task, where this opens an episode.
 
 
 @dataclass(frozen=True)

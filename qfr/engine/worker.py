@@ -42,6 +42,7 @@ class Begin:
     max_tokens: int
     forced: str | None
     native: Native | None
+    trial: int
 
 
 @dataclass(frozen=True)
@@ -192,9 +193,10 @@ class WorkerEngine:
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Open an episode's transcript and generate its first turn."""
-        return self._ask(Begin(system, task, max_tokens, forced, native), Generation)
+        return self._ask(Begin(system, task, max_tokens, forced, native, trial), Generation)
 
     def reply(self, told: str | Past, max_tokens: int, forced: str | None = None) -> Generation:
         """Append what the last turn is told and generate the next turn."""

@@ -67,7 +67,9 @@ def _load(request: Load, log: LlamaLog) -> LlamaEngine | LlamaStreams:
 
 def _of_one(engine: LlamaEngine, request: Request) -> Answer:
     if isinstance(request, Begin):
-        return engine.begin(request.system, request.task, request.max_tokens, request.forced, request.native)
+        return engine.begin(
+            request.system, request.task, request.max_tokens, request.forced, request.native, request.trial
+        )
     if isinstance(request, Reply):
         return engine.reply(request.told, request.max_tokens, request.forced)
     if isinstance(request, Follow) and isinstance(engine, FollowingEngine):

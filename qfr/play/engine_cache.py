@@ -12,6 +12,7 @@ from qfr.engine.files.resolve import resolve
 from qfr.engine.files.vram import process_bytes
 from qfr.engine.native.turn import schemas
 from qfr.engine.pool import WorkerPool, on_gpu, workers_for
+from qfr.engine.sampling import Sampling
 from qfr.engine.scripted import Policy, ScriptedEngine, ScriptedStreams
 from qfr.engine.worker import WorkerEngine
 from qfr.episode import Rules
@@ -72,12 +73,13 @@ class Shelf:
             policy, streams = scripted_policy(cell, world), cell.engine.streams
             return ScriptedStreams(policy, streams) if streams > 1 else ScriptedEngine(policy), None
         if cell.engine.kind is EngineKind.openai:
-            key: tuple[object, ...] = (repr(cell.engine.server), cell.engine.seed)
+            sampling = Sampling.of(cell.engine, "")
+            key: tuple[object, ...] = (repr(cell.engine.server), cell.engine.seed, sampling)
             if key not in self._held:
                 from qfr.engine.openai.engine import OpenAIEngine
 
                 self._drop(self._most - 1)
-                self._held[key] = OpenAIEngine(cell.engine.server, cell.engine.seed)
+                self._held[key] = OpenAIEngine(cell.engine.server, cell.engine.seed, sampling=sampling)
             return self._use(key), None
         take_gpu(cell.engine.gpus, _say)
         model = resolve(cell.model, cell.quant, Path(cell.tracking.root) / "models")
