@@ -21,6 +21,7 @@ COMMANDS = {
     "verify": "a registration and its runs, or a card and its bundle, derived again: does everything agree",
     "compare": "a gate: is a preset not worse than another by more than a margin (exit codes for CI)",
     "pick": "name the smallest preset that is shown not to be worse than a reference by more than a margin",
+    "look": "read the reference's episodes with other files: which need not be played",
     "screen": "from a reference preset alone: which tasks a lower preset will probably lose",
     "power": "what a number of tasks can show, and how many a wanted difference or margin needs",
     "card": "a card for a model page, its figure and badges, and the bundle by which others can check it",

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from qfr.choices import Thinking
 from qfr.records import Generation
 
@@ -172,6 +175,24 @@ class Exactness:
     # The first difference, or why nothing was compared; "" where all is equal.
     seconds: float
     # What the trial took.
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """What an engine makes of a turn that another one wrote. One entry per token of the turn."""
+
+    winners: tuple[int, ...]
+    # Its own choice there.
+    margins: tuple[float, ...]
+    # Lead of that choice over the runner-up, in logits.
+    leads: tuple[float, ...]
+    # Lead of the written token over the best other one: its margin where it is the choice, else negative.
+    ends: tuple[int, ...]
+    # Where the token ends in the turn's text, in bytes.
+    known: bool
+    # The same turn was read in the episode before: nothing was evaluated.
+    rows: NDArray[np.float32] | None
+    # Log-probabilities of all tokens, shape (n_tokens, n_vocab); None where they were not asked for.
 
 
 class Engine(Protocol):

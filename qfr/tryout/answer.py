@@ -32,10 +32,7 @@ def plan_lines(family: Family, limit: float | None, tasks: int, waves: int) -> l
         publisher = dict(arm.facts.metadata).get("general.quantized_by", "")
         more = f", {publisher}" if publisher else ""
         lines.append(f"  {arm.label:<22} {size(arm.bytes):>10}  {arm.path.name}{more}: {what}")
-    lines.append(
-        f"  up to {tasks:,} tasks a file in {waves} waves; it stops as soon as the answer is known "
-        f"({size(reference.bytes)} of memory for the weights at most; only logs on disk)"
-    )
+    lines.append(f"  up to {tasks:,} tasks a file in {waves} waves; it stops as soon as the answer is known")
     return lines
 
 

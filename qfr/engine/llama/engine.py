@@ -72,10 +72,13 @@ class LlamaEngine:
         No memory for the context.
     """
 
+    _outputs = 1
+    # Vectors of logits that are read of one decode at most.
+
     def __init__(
         self, model: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog | None = None
     ) -> None:
-        opened = open_file(model, config, n_ctx, log)
+        opened = open_file(model, config, n_ctx, log, self._outputs)
         self._model, self._tokenizer, self._info = opened.model, opened.tokenizer, opened.info
         self._native = opened.native
         self._sampling = Sampling.of(config, self._info.model_sha256)
