@@ -17,7 +17,7 @@ from qfr.archive.neutral import cells_of
 from qfr.cli import main
 from qfr.errors import LogError
 from qfr.foreign.bfcl import read_bfcl
-from qfr.foreign.inspect import Told, _line
+from qfr.foreign.inspect import Told, _failure, _line, _value
 from qfr.records import Policy
 from qfr.scoring import score
 
@@ -205,6 +205,49 @@ def test_an_option_that_would_change_nothing_is_refused(
     path = format_log(tmp_path / "BF16.jsonl", "entity")
     assert main(["import", str(path), "--no-log", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_an_excluded_episode_is_in_no_rate_and_bounds_count_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = format_log(tmp_path / "BF16.jsonl", "entity")
+    gone = {"model": "m", "preset": "BF16", "task": "c", "trial": 1, "excluded": "the server failed"}
+    path.write_text(path.read_text("utf-8") + json.dumps(gone) + "\n", encoding="utf-8")
+    assert main(["import", str(path), "--no-log"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "4 of 5 simulations scored" in shown
+    assert "between 40.0 % and 60.0 % with the excluded ones" in shown
+    path.write_text(path.read_text("utf-8") + json.dumps(gone | {"success": True}) + "\n", encoding="utf-8")
+    assert main(["import", str(path), "--no-log"]) == 2
+    assert "line 6: success: an excluded episode has no success" in " ".join(capsys.readouterr().err.split())
+
+
+def sample(**more: Any) -> Any:
+    """A sample as Inspect's reader gives it."""
+    return SimpleNamespace(**({"scores": {}, "id": 1} | more))
+
+
+def test_a_scorer_of_several_values_is_chosen_by_its_key() -> None:
+    values = sample(
+        scores={"many": SimpleNamespace(value={"a": 1, "b": 0.5}), "m": SimpleNamespace(value="C")}
+    )
+    assert [_value(values, name, "x") for name in ("many.a", "many.b", "m")] == [True, False, True]
+    with pytest.raises(LogError, match=r"several scores \(many.a, many.b, m\)"):
+        _value(values, None, "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "found"),
+    [
+        ("parsing", "Found 2 validation errors parsing tool input arguments:", "arguments"),
+        ("parsing", "Tool fetch not found", "tool_name"),
+        ("file_not_found", "x", "entity"),
+        ("permission", "x", "policy"),
+        ("unknown", "Order not found", "entity"),
+    ],
+)
+def test_inspects_own_kinds_of_error_tell_the_channel(kind: str, said: str, found: str) -> None:
+    assert _failure(SimpleNamespace(error=SimpleNamespace(type=kind, message=said)), said) == found
 
 
 def test_without_its_package_a_log_of_inspect_is_one_error(

@@ -195,8 +195,10 @@ def test_contrast_pairs_tasks_and_bounds_the_excluded(reading: Reading) -> None:
     assert (found.dropped_a, found.dropped_b) == (("3",), ("3", "4"))
     assert found.undelivered_b == ("3",)
     # Over the tasks 0 to 3 that both planned: A between 1+1/2+1/2+1/2 and 1+1/2+1+1/2, B between 1 and 2.
-    assert found.bounds is not None
-    assert [found.bounds.low, found.bounds.high] == pytest.approx([100 * 0.5 / 4, 100 * 2 / 4])
+    assert found.undelivered_low_points is not None
+    assert [found.undelivered_low_points, found.undelivered_high_points] == pytest.approx(
+        [100 * 0.5 / 4, 100 * 2 / 4]
+    )
     assert found.equivalent is False
 
 
@@ -256,7 +258,8 @@ def test_direct_contrast_equals_the_report(files: tuple[Path, Path], reading: Re
     stored = next(c for c in contrast_table(join(reading.cells).tables) if c.policy == "tolerant")
     direct = compared(files).contrast
     for name in (
-        "points", "low", "high", "n_tasks", "sign_p", "signflip_p", "bounds", "equivalence_low", "detectable",
+        "points", "low", "high", "n_tasks", "sign_p", "signflip_p", "undelivered_low_points",
+        "undelivered_high_points", "equivalence_low_points", "detectable_points",
         "rate_a", "rate_b", "dropped_a", "dropped_b",
     ):  # fmt: skip
         assert getattr(direct, name) == getattr(stored, name), name

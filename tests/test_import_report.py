@@ -12,8 +12,7 @@ import pytest
 
 from qfr.cli import main
 from qfr.foreign import Options, Requestor, read_foreign
-from qfr.foreign.measures import BudgetRule, budget_curve
-from qfr.foreign.rates import channel_rates
+from qfr.foreign.measures import BudgetRule, budget_curve, channel_rates
 from tests.foreign_files import Simulated, write_tau2
 from tests.test_foreign_honest import entry
 
@@ -162,6 +161,17 @@ def test_the_page_says_what_limits_each_number(v1: Path) -> None:
         assert word not in text, word
     kept = rows(v1, level="INT4", kind="imported", target="warning")
     assert any("hold a call as text" in row["reason"] for row in kept)
+
+
+def test_a_counted_row_is_taken_apart_by_task(v1: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = rows(v1, level="BF16", kind="channel", item="entity", target="per call")
+    words = ["--root", str(v1), "--experiment", "qfr-foreign", "--explain", row["id"]]
+    assert main(["report", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "Failed as entity" in shown
+    # Six tasks of five calls, four of which fail.
+    assert len(re.findall(r"^\d .*1/1 +1 +5 +4 +4", shown, flags=re.MULTILINE)) == 6
+    assert (row["count_a"], row["of_a"]) == ("24", "30")
 
 
 ODD = [ASKED, {"role": "tool", "name": "get_it", "content": "Error: the stars say otherwise"}]

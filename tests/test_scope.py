@@ -17,12 +17,11 @@ from qfr.analysis.cells import summarize
 from qfr.analysis.contrast.contrasts import Options, contrast_table
 from qfr.analysis.contrast.equal_memory import equal_memory
 from qfr.analysis.contrast.family import together
-from qfr.analysis.contrast.interactions import interactions
+from qfr.analysis.contrast.groups import grouped, interactions, parse_groups
 from qfr.analysis.contrast.ladder import ladders
-from qfr.analysis.contrast.named_groups import grouped, parse_groups
 from qfr.analysis.contrast.ranking import rank
 from qfr.analysis.decisions.cells import match
-from qfr.analysis.diagnostics.rerun import rerun_pairs
+from qfr.analysis.diagnostics.budget import rerun_pairs
 from qfr.analysis.frames import join
 from qfr.analysis.pairing import kept_apart, pairs
 from qfr.analysis.process import process

@@ -30,8 +30,7 @@ from qfr.errors import LogError
 from qfr.facts import CellFacts
 from qfr.foreign import ForeignRun
 from qfr.foreign.jsonl import UNSEEN
-from qfr.foreign.measures import Convention, task_trials
-from qfr.foreign.rates import channel_rates
+from qfr.foreign.measures import Convention, channel_rates, task_trials
 from qfr.scope import UNKNOWN, Scope, scope_of
 from qfr.stats.lattice import BoolArray, IntArray
 from qfr.tracking.reading.tables import readable
@@ -160,12 +159,8 @@ def trial_table(
 
     Parameters
     ----------
-    facts : CellFacts
-    key : CellKey
-    policy : str
     episodes : DataFrame
         One row per scored simulation, any number per task.
-    success : bool array, shape (n_episodes,)
 
     Raises
     ------

@@ -13,8 +13,7 @@ from qfr.canonical import canonical, digest, sha256_hex
 from qfr.errors import TrackingError
 from qfr.facts import CellFacts
 from qfr.foreign import ForeignInfo, ForeignRun, Requestor, SourceKind
-from qfr.foreign.measures import Convention, pass_hat_k, success
-from qfr.foreign.rates import channel_rates
+from qfr.foreign.measures import Convention, channel_rates, pass_hat_k, success
 from qfr.identity import IDENTITY_VERSION
 from qfr.journal import log_bytes
 from qfr.places import data_folder

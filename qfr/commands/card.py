@@ -15,8 +15,8 @@ import argparse
 from pathlib import Path
 
 from qfr.closing.cards import card_report, kept_request
-from qfr.commands import export
 from qfr.commands.common import existing_store, points
+from qfr.commands.transfer import export
 from qfr.errors import ConfigError
 from qfr.grid.show import console
 from qfr.records import Policy

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 USER_ERROR = 2
 
-# Command -> what it does. Each lives in the module of the same name under `qfr.commands`.
+# Command -> what it does. Each lives in the module of the same name, in `qfr.commands` or one of its rooms.
 COMMANDS = {
     "try": "GGUF files, or a folder of them, to one named file: the smallest shown to be good enough",
     "report": "contrasts of finished runs, from MLflow: terminal table, CSV, Parquet, JSON and an HTML page",
@@ -33,6 +33,11 @@ COMMANDS = {
     "completion": "a script that completes commands and options in bash or zsh",
     "quantize": "derive a preset from a GGUF, or compare two GGUF files tensor by tensor",
 }
+_ROOMS = {
+    **dict.fromkeys(("compare", "pick", "power", "screen"), "decisions."),
+    **dict.fromkeys(("export", "import", "sync"), "transfer."),
+    **dict.fromkeys(("audit", "doctor", "verify", "world"), "checks."),
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,7 +52,8 @@ class _Parser(argparse.ArgumentParser):
 def load_command(name: str) -> tuple[ModuleType, argparse.ArgumentParser]:
     """A command's module and its parser."""
     # A command that is a word of Python lives in a module with an underscore behind its name.
-    command = import_module(f"qfr.commands.{name}_" if iskeyword(name) else f"qfr.commands.{name}")
+    module = f"{name}_" if iskeyword(name) else name
+    command = import_module(f"qfr.commands.{_ROOMS.get(name, '')}{module}")
     parser = _Parser(prog=f"qfr {name}", description=command.__doc__, formatter_class=_Format)
     command.add_arguments(parser)
     return command, parser

@@ -25,7 +25,7 @@ from rich.table import Table
 from qfr.audit.looking import Seen, State, look
 from qfr.audit.replay import Finished, finished_run
 from qfr.commands.common import add_store
-from qfr.commands.sides import add_axes, read, require_levels, side
+from qfr.commands.decisions.sides import add_axes, read, require_levels, side
 from qfr.config import CellConfig, EngineKind, QuantConfig
 from qfr.engine.files.gguf import inspect
 from qfr.engine.files.resolve import resolve

@@ -22,7 +22,7 @@ from dataclasses import fields
 
 from qfr.analysis.decisions.sequential import Sequential
 from qfr.commands.common import points, positive
-from qfr.commands.pick import positive_gb
+from qfr.commands.decisions.pick import positive_gb
 from qfr.engine.files.hub import HubFile, download, gguf_names
 from qfr.errors import MachineryError, ModelFileError, UserError
 from qfr.grid.show import console

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.results import Contrast
-from qfr.analysis.tablejson import Further
+from qfr.analysis.tablefile import Further
 from qfr.analysis.targets import Target
 from qfr.report.content.build import Report
 from qfr.report.content.explain import Explained
@@ -22,7 +22,7 @@ from qfr.report.tables.cells import recovery_tables
 from qfr.report.tables.contrasts import group_table, interaction_table
 from qfr.report.tables.formats import p_value, percent, signed
 from qfr.report.tables.ranking import rankings
-from qfr.report.tables.views import Table as View
+from qfr.report.tables.specs import Table as View
 from qfr.report.words import answers, overview, varies
 
 #: Turned signs that the terminal lists; the page lists all.

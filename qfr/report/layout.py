@@ -164,7 +164,7 @@ def _rest(contrast: Contrast, along: Axis) -> tuple[str, ...]:
     names = tuple("" if axis is along else str(getattr(contrast, axis.value) or "") for axis in axes)
     gate = "" if contrast.gate == "certified" else f"gate {contrast.gate}"
     trial = f"trial {contrast.trial}" if contrast.trial else ""
-    return (*names, contrast.suite, gate, trial, contrast.context)
+    return (*names, contrast.suite, gate, trial, contrast.scope)
 
 
 def _telling(keys: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:

@@ -16,9 +16,9 @@ from qfr.analysis.trials import FOREIGN, Planned
 from qfr.records import Policy
 from qfr.report.content.build import Report
 from qfr.report.content.outcomes import ENDINGS
-from qfr.report.imports.page import logs_of
 from qfr.report.layout import PANELS, TITLES, Group, Pair, careful, cell_name, groups
 from qfr.report.tables.formats import counted, listed, percent, signed
+from qfr.report.tables.imported import logs_of
 from qfr.scope import NAMES, scope_of, varying
 
 #: Imported logs whose success the overview tells; the tables hold all.
@@ -33,6 +33,8 @@ class Line:
 
     text: str
     detail: str = ""
+    rows: str = ""
+    # Ids of the rows of results that it states, parted by spaces.
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def _imported(logs: list[CellSummary], plans: Mapping[tuple[str, ...], Planned])
 
 def ahead(contrast: Contrast) -> str:
     """Say which side is shown to be ahead: ``a``, ``b``, or neither (empty)."""
-    found = contrast.verdict
+    found = contrast.decision
     if found is None:
         return ""
     if found.outcome is Outcome.WORSE or found.direction is Direction.WORSE:
@@ -140,7 +142,7 @@ def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
     rows = [(row, c) for row in group.rows if (c := group.find(row, pair, target)) is not None]
     labels: dict[str, list[str]] = defaultdict(list)
     for row, contrast in rows:
-        labels["no verdict" if contrast.verdict is None else contrast.verdict.label].append(row)
+        labels[contrast.verdict or "no verdict"].append(row)
     if not rows:
         return
     # Imported logs name no prompt.
@@ -151,6 +153,7 @@ def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
     yield Line(
         f"{pair[1]} against {pair[0]}: {'; '.join(parts)} ({group.titled(target).lower()}).",
         f"{pair[0]} − {pair[1]}: {'; '.join(_told(row, c) for row, c in rows)}.",
+        " ".join(c.id for _, c in rows),
     )
 
 
@@ -178,9 +181,9 @@ def _detectable(report: Report) -> str:
     """The one detectable difference of a page: of the full pipeline, the largest over its contrasts."""
     policy = report.options.policy.value
     found = [
-        (c.detectable, c.n_tasks)
+        (c.detectable_points, c.n_tasks)
         for c in report.contrasts
-        if c.policy == policy and c.detectable is not None and c.target in (Target.full, Target.clean)
+        if c.policy == policy and c.detectable_points is not None and c.target in (Target.full, Target.clean)
     ]
     if not found:
         return ""

@@ -9,10 +9,9 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from qfr.analysis.decisions.files import percent, points
+from qfr.analysis.decisions.files import percent, points, size
 from qfr.analysis.decisions.sequential import Look, Sequential
 from qfr.analysis.decisions.verdict import Outcome
-from qfr.analysis.decisions.words import size
 from qfr.play.progress import span
 from qfr.tryout.files import Arm, Family
 from qfr.tryout.sequence import Answer, Tried, at_floor

@@ -7,8 +7,8 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qfr.analysis.decisions.files import size
 from qfr.analysis.decisions.sequential import waves_of
-from qfr.analysis.decisions.words import size
 from qfr.config import CellConfig, SuiteConfig, TrackingConfig
 from qfr.engine.files import memory
 from qfr.engine.llama.library import library_facts

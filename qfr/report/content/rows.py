@@ -23,9 +23,10 @@ from qfr.analysis.targets import CellKey
 from qfr.analysis.trials import FOREIGN
 from qfr.registration.status import Standing
 from qfr.report.content.diagnosed import Agent, Compared, Repeated
+from qfr.report.content.imported import neutral
 from qfr.report.content.registration_status import best
 from qfr.report.content.transcripts import Parting
-from qfr.report.imports.page import figures_of
+from qfr.report.tables.imported import figures_of
 from qfr.stats.intervals import Estimate
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def result_rows(report: Report) -> tuple[Result, ...]:
         found += [one for again in report.diagnosed.repeated for one in _repeated(again, policy)]
     if report.material.transcripts is not None:
         found += [one for parting in report.material.transcripts.partings for one in _parting(parting)]
-    found += [one for process in report.processes for one in _counts(process)]
+    tokenless = {one.cell_id for one in report.facts if neutral(one)}
+    found += [one for process in report.processes for one in _counts(process, process.cell_id in tokenless)]
     found += _costs(report)
     if report.options.against is not None:
         found += rows.published_rows(report.options.against)
@@ -251,14 +253,14 @@ def _parting(one: Parting) -> Iterator[Result]:
         )  # fmt: skip
 
 
-def _counts(one: Process) -> Iterator[Result]:
-    """What happened in a cell, counted; by policy where it depends on it."""
+def _counts(one: Process, tokenless: bool) -> Iterator[Result]:
+    """What happened in a cell, counted; by policy where it depends on it. `tokenless`: without tokens."""
     shared: Columns = {"cells": (one.cell_id,), "unit": "number", "of_a": one.episodes}
     counted = [("episodes", one.episodes), *((c.name, c.count) for c in (*one.endings, *one.faults))]
     counted += [("turns", one.turns), ("turns not strict", one.turns_not_strict)]
     counted += [("failed calls", one.errors)]
     counted += [(f"{c.name} errors", c.count) for c in one.channels]
-    counted += [("generated tokens", one.tokens_generated)]
+    counted += [] if tokenless else [("generated tokens", one.tokens_generated)]
     if one.key.executor == FOREIGN:
         # A log of another program shows neither; its errors and lengths have rows of their own.
         shown = ("episodes", *(c.name for c in one.endings))

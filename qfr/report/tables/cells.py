@@ -18,19 +18,16 @@ from qfr.report.content.build import Report
 from qfr.report.content.outcomes import ENDINGS
 from qfr.report.layout import shortened, title_of
 from qfr.report.tables.formats import NONE, percent
-from qfr.report.tables.specs import CELL, count, named, of, pick, rate, table
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import CELL, Entry, Table, count, named, of, pick, rate, table
 from qfr.scope import group
 
 _OWN = (
     "Task-mean recovery on each cell's own clean set [successes/fault episodes] and the Wilson 95 % "
-    "interval of "
-    "the episodes; below: certified tasks and full-pipeline success."
+    "interval of the episodes; below: certified tasks and full-pipeline success."
 )
 _FULL = (
     "Full-pipeline success: mean over all tasks, a task that failed its clean pass counts 0; 95 % "
-    "task-bootstrap "
-    "interval; n = tasks."
+    "task-bootstrap interval; n = tasks."
 )
 
 
@@ -147,8 +144,7 @@ def dropped_table(report: Report) -> Table:
     head = ("Cell", "A − B", "Only A has it", "Only B has it", "No fault delivered")
     return Table(
         "Certified tasks that do not enter the matched contrast, because the other side did not certify "
-        "them or "
-        "because no fault of theirs fired. They count in the full pipeline.",
+        "them or because no fault of theirs fired. They count in the full pipeline.",
         head,
         tuple(rows),
         headers=2,
