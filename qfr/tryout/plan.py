@@ -36,6 +36,8 @@ _SMALL = 50_000_000
 # Bytes of an episode in journals and store, at most, and of an empty store.
 _EPISODE_BYTES, _STORE_BYTES = 10_000, 15_000_000
 _MEASURE_SECONDS = 2.0
+# Of a worker beside the model.
+_PROCESS_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class Plan:
         known = [found for arm in files if (found := self._needs[arm.path]) is not None]
         if not known:
             return "not known from these headers; checked by llama.cpp as a file is loaded"
-        most = max(one.host + (workers - 1) * one.pinned for one in known)
+        most = max(one.host + (workers - 1) * one.pinned for one in known) + workers * _PROCESS_BYTES
         room = memory.room_here((), self._cells[files[0].path].engine)
         free = "" if room is None else f" ({size(room.available)} free)"
         return f"up to {size(most)} for weights, cache and {workers} worker{'s' if workers > 1 else ''}{free}"
