@@ -31,6 +31,7 @@ class Forced:
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Open an episode."""
         self._task, self._transcript = task, []
@@ -78,6 +79,7 @@ class Counting:
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Open an episode."""
         self._path = EpisodePath(self._tokenizer, system, task)

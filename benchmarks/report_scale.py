@@ -22,8 +22,7 @@ import numpy as np
 import pandas as pd
 
 from qfr.facts import CellFacts
-from qfr.report.content.build import build_report
-from qfr.report.content.material import Material
+from qfr.report.content.build import Material, build_report
 from qfr.report.export import write_report
 
 QUANTS = ("Q8_0", "Q4_K_M", "Q3_K_M")

@@ -64,6 +64,13 @@ class Thinking(StrEnum):
     # Not at all.
 
 
+class Noise(StrEnum):
+    """Whose noise the presets of a model draw their tokens with, when they are sampled."""
+
+    shared = "shared"
+    own = "own"
+
+
 class Gate(StrEnum):
     """On which tasks fault episodes run."""
 

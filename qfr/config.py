@@ -19,6 +19,7 @@ from qfr.choices import EngineKind as EngineKind
 from qfr.choices import ExecutorKind as ExecutorKind
 from qfr.choices import Gate as Gate
 from qfr.choices import Mode as Mode
+from qfr.choices import Noise as Noise
 from qfr.choices import Thinking as Thinking
 from qfr.choices import Traces as Traces
 from qfr.choices import (
@@ -330,7 +331,17 @@ class EngineConfig:
     streams: int = identity()
     # Episodes decoded in lockstep.
     seed: int = identity()
-    # Explicit although decoding is greedy.
+    # Of the noise; explicit although greedy decoding has none.
+    temperature: float = identity()
+    # 0 = greedy decoding.
+    top_k: int = identity()
+    # Most likely tokens that stay; 0 = all. This and the next two as llama.cpp defines them.
+    top_p: float = identity()
+    # 1 = all tokens stay.
+    min_p: float = identity()
+    # 0 = all tokens stay.
+    noise: Noise = identity()
+    # Whether the presets of a model share the noise that tokens are drawn with.
     skill: dict[str, float] = identity()
     # Scripted engine only: probability per preset that an error is met with a retry.
     server: ServerConfig = identity()
@@ -351,6 +362,7 @@ class EngineConfig:
         ):
             check_at_least(f"engine.{key}", getattr(self, key), low)
         check_at_least("engine.workers", self.workers, 0)
+        self._check_sampling()
         if self.workers > 1 and self.streams > 1:
             raise ConfigError(
                 f"engine.workers={self.workers} and engine.streams={self.streams} exclude each other",
@@ -367,6 +379,25 @@ class EngineConfig:
                 "a token of each stream has to fit into one batch",
             )
         check_among("engine.split_mode", self.split_mode, ("none", "layer", "row"))
+
+    def _check_sampling(self) -> None:
+        check_at_least("engine.top_k", self.top_k, 0)
+        for key, low, high in (("temperature", 0.0, 100.0), ("top_p", 0.0, 1.0), ("min_p", 0.0, 1.0)):
+            value = getattr(self, key)
+            if not low <= value <= high or (key == "top_p" and value == 0):
+                words = "above 0 and at most 1" if key == "top_p" else f"from {low:g} to {high:g}"
+                raise ConfigError(f"engine.{key}={value:g} is not possible", hint=f"use a number {words}")
+        if self.temperature == 0:
+            # Greedy decoding: one cell, whatever filters say.
+            self.top_k, self.top_p, self.min_p, self.noise = 0, 1.0, 0.0, Noise.shared
+        elif self.kind is EngineKind.scripted:
+            raise ConfigError(
+                f"engine.temperature={self.temperature:g}: a scripted agent has no logits to draw from",
+                hint="engine=llama_cpp, or engine=openai for a server that samples",
+            )
+        elif self.kind is EngineKind.openai:
+            # A server draws with noise of its own.
+            self.noise = Noise.own
 
 
 @dataclass

@@ -412,7 +412,9 @@ class Episodes:
         while True:
             if message.opening:
                 text = message.text if isinstance(message.text, str) else message.text.told
-                generation = self.engine.begin(self._scripts.system, text, limit, native=message.native)
+                generation = self.engine.begin(
+                    self._scripts.system, text, limit, native=message.native, trial=self._scripts.rules.trial
+                )
             else:
                 generation = self.engine.reply(message.text, limit)
             try:
@@ -479,8 +481,8 @@ class Together:
 
     def _ask(self, stream: int, message: Message) -> Ask:
         system = self._scripts.system if message.opening else None
-        limit = self._scripts.rules.max_tokens
-        return Ask(stream, system, message.text, limit, native=message.native)
+        rules = self._scripts.rules
+        return Ask(stream, system, message.text, rules.max_tokens, native=message.native, trial=rules.trial)
 
 
 def recorded(end: StopIteration) -> Episode:

@@ -20,6 +20,11 @@ IDENTITY_VERSION = 1
 
 # Keys that came later: hashed only when they differ from the value that reproduces the old behaviour.
 LATER_KEYS: dict[str, object] = {
+    "engine.temperature": 0.0,
+    "engine.top_k": 0,
+    "engine.top_p": 1.0,
+    "engine.min_p": 0.0,
+    "engine.noise": "shared",
     "engine.server.name": None,
     "engine.server.model": None,
     "engine.server.request": "{}",

@@ -68,7 +68,8 @@ _FOLLOWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("executor.*", ("measured.*", "version.schema")),
     ("fault.*", ("fault.sha256",)),
     ("build.llama_commit", ("build.*",)),
-    ("build.library_version", ("build.library_sha256",)),
+    ("engine.kind", ("build.library_version", "executor.agent", "executor.user_model")),
+    ("build.library_version", ("build.library_sha256", "build.release")),
     ("log.source", ("log.id",)),
     ("model.source.*", ("file.*",)),
     ("file.imatrix", ("file.tensor_types", "file.sha256")),
@@ -177,7 +178,9 @@ def scope_of(facts: CellFacts) -> Scope:
     if "fault.message" not in values and not clean:
         named["fault.sha256"] = facts.fault_sha256
     if "log.source" in values:
-        named |= {"log.id": facts.cell_id}
+        # A log that states no budget has none; its facts say 0.
+        stated = {key: values.get(key, "") for key in ("suite.step_budget", "suite.error_budget")}
+        named |= {"log.id": facts.cell_id} | stated
     return Scope(values | {key: value for key, value in named.items() if value})
 
 
@@ -303,7 +306,9 @@ def labels(scopes: Sequence[Scope], *, names: bool = False) -> tuple[str, ...]:
         values = sorted({one.get(key, "") for one in members})
         for one in members:
             place = f"{key.rpartition('.')[0]} {values.index(one.get(key, '')) + 1} of {len(values)}"
-            parts[one].append(place if _is_hash(key) else f"{key}={_short(one.told(key))}")
+            value = _short(one.told(key))
+            # The name of a file says itself what it is.
+            parts[one].append(place if _is_hash(key) else value if key == "log.source" else f"{key}={value}")
     shown = [key for key in NAMES.values() if key in differing] if names else []
     texts = {one: ", ".join([*(one.told(key) for key in shown), *parts[one]]) for one in distinct}
     return tuple(texts[one] for one in scopes)
@@ -404,6 +409,8 @@ def _foreign(about: Mapping[str, object]) -> Mapping[str, str]:
         "user_model": "executor.user_model",
         "release": "build.release",
         "source": "log.source",
+        "max_steps": "suite.step_budget",
+        "max_errors": "suite.error_budget",
     }
     return {key: _text(about[name]) for name, key in names.items() if about.get(name) is not None}
 

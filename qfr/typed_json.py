@@ -31,8 +31,8 @@ def build(kind: type[T], raw: object) -> T:
     Parameters
     ----------
     kind : type
-        A dataclass whose fields are texts, numbers, truth values, `StrEnum`s, dataclasses like it, tuples of
-        one of these, or one of these or None.
+        A dataclass whose fields are texts, numbers, truth values, `StrEnum`s, dataclasses like it, tuples or
+        maps of one of these, or one of these or None.
     raw : object
         As `json.loads` gives it.
 
@@ -73,6 +73,8 @@ def _reader(hint: Any) -> _Read:
         return lambda raw, name: None if raw is None else inner(raw, name)
     if get_origin(hint) is tuple:
         return _list_reader(get_args(hint)[0])
+    if get_origin(hint) is Mapping:
+        return _map_reader(get_args(hint)[1])
     if dataclasses.is_dataclass(hint):
         return lambda raw, _name: build(cast("type[object]", hint), raw)
     if issubclass(hint, StrEnum):
@@ -99,6 +101,17 @@ def _list_reader(kind: Any) -> _Read:
         if alike and (kind is int or all(map(math.isfinite, raw))):
             return tuple(raw)
         return tuple(item(one, name) for one in raw)
+
+    return read
+
+
+def _map_reader(kind: Any) -> _Read:
+    item = _reader(kind)
+
+    def read(raw: object, name: str) -> object:
+        if not isinstance(raw, dict):
+            raise TypeError(f"{name} is not an object")
+        return {key: item(value, name) for key, value in raw.items()}
 
     return read
 

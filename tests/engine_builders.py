@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from qfr.config import EngineConfig, EngineKind, ModelConfig, QuantConfig, ServerConfig
+from qfr.config import EngineConfig, EngineKind, ModelConfig, Noise, QuantConfig, ServerConfig
 from qfr.engine.base import Engine
 from qfr.engine.files.gguf import ModelFile
 from qfr.engine.llama.api import LlamaLog
@@ -37,6 +37,11 @@ def engine_config(**changes: Any) -> EngineConfig:
         streams=1,
         workers=1,
         seed=1,
+        temperature=0.0,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        noise=Noise.shared,
         skill={},
         server=server_config(),
         gpus=[],

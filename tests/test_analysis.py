@@ -128,10 +128,10 @@ def test_an_undelivered_fault_leaves_the_denominator_and_is_bounded() -> None:
     assert full.rate_a == pytest.approx((1 + 0 + 0.5) / 3)
     # With the three lost faults as failures A is (1/2 + 0 + 1/2)/3, as successes (1 + 1 + 1/2)/3; B is 1/2.
     for contrast in (own, matched, full):
-        assert contrast.bounds is not None
-        assert contrast.bounds.low == pytest.approx(100 * (1 / 3 - 1 / 2))
-        assert contrast.bounds.high == pytest.approx(100 * (2.5 / 3 - 1 / 2))
-    assert pick(found, Target.clean).bounds is None
+        assert contrast.undelivered_low_points is not None
+        assert contrast.undelivered_low_points == pytest.approx(100 * (1 / 3 - 1 / 2))
+        assert contrast.undelivered_high_points == pytest.approx(100 * (2.5 / 3 - 1 / 2))
+    assert pick(found, Target.clean).undelivered_low_points is None
     (cell, _) = summarize([a, replace(b, key=replace(b.key, quant="Q4_K_M"))])
     assert (cell.scheduled, cell.undelivered, cell.undelivered_tasks) == (6, 3, ("t1",))
     assert cell.own_bounds is not None
@@ -140,11 +140,10 @@ def test_an_undelivered_fault_leaves_the_denominator_and_is_bounded() -> None:
 
 def test_bounds_are_absent_when_every_fault_fired() -> None:
     found = two(make_table([1, 2], [2, 2]), make_table([1, None], [2, 2]))
-    assert all(contrast.bounds is None for contrast in found)
-    ungated = pick(found, Target.full).ungated_bounds
-    assert ungated is not None
+    assert all(contrast.undelivered_low_points is None for contrast in found)
+    full = pick(found, Target.full)
     # B's uncertified task may have any rate: A - B = (1/2 + 1)/2 - (1/2 + x)/2.
-    assert (ungated.low, ungated.high) == pytest.approx((0.0, 50.0))
+    assert (full.ungated_low_points, full.ungated_high_points) == pytest.approx((0.0, 50.0))
 
 
 def test_ungated_uses_every_task() -> None:
@@ -155,7 +154,7 @@ def test_ungated_uses_every_task() -> None:
     assert pick(found, Target.ungated).points == pytest.approx(100 * (0.5 - 0.75))
     assert pick(found, Target.ungated).n_tasks == 2
     assert pick(found, Target.full).rate_b == 0.25
-    assert pick(found, Target.full).ungated_bounds is None
+    assert pick(found, Target.full).ungated_low_points is None
 
 
 def test_s_star_needs_every_prompt() -> None:
@@ -192,9 +191,8 @@ def test_a_level_without_certified_tasks_names_itself() -> None:
     own = pick(found, Target.own)
     assert own.points is None
     assert own.reason == "no certified task with a delivered fault at Q4_K_M"
-    split = pick(found, Target.full).decomposition
-    assert split is not None
-    assert (split.screening, split.only_a) == (None, 75.0)
+    full = pick(found, Target.full)
+    assert (full.screening_points, full.only_a_points) == (None, 75.0)
 
 
 def test_one_task_has_a_point_and_no_interval() -> None:
@@ -277,11 +275,11 @@ def test_two_builds_give_two_contrasts_that_say_which() -> None:
         for q in ("Q8_0", "Q4_K_M")
     ]
     found = [c for c in contrast_table(tables) if c.target == Target.full]
-    assert [c.context for c in found] == ["build.llama_commit=old", "build.llama_commit=new"]
+    assert [c.scope for c in found] == ["build.llama_commit=old", "build.llama_commit=new"]
     # Asked for, builds are set against each other too, each named; the others stay as they are.
     asked = [c for c in contrast_table(tables, Options(across_builds=True)) if c.target == Target.full]
     assert asked[:2] == found
-    assert [(c.a, c.b, c.context) for c in asked[2:]] == [
+    assert [(c.a, c.b, c.scope) for c in asked[2:]] == [
         ("Q8_0 [old]", "Q8_0 [new]", "across builds"),
         ("Q8_0 [old]", "Q4_K_M [new]", "across builds"),
         ("Q8_0 [new]", "Q4_K_M [old]", "across builds"),
@@ -383,7 +381,7 @@ def test_an_undelivered_episode_is_flagged_from_the_log() -> None:
     built = build_cell_episodes(TABLE, orders20())
     lost = (undelivered(built.faulted[0], orders20()[0]), *built.faulted[1:])
     table = frames.join([clean, logged(faulted.facts, lost)]).tables[0]
-    assert (table.scheduled[0], table.delivered[0], table.undelivered_sites) == (2, 1, 1)
+    assert (table.scheduled[0], table.delivered[0]) == (2, 1)
     assert table.undelivered_tasks == ()
 
 
@@ -482,13 +480,15 @@ def test_points_lie_within_their_bounds_and_splits_add_up(given_cells: tuple[Tas
         if contrast.low is not None and contrast.high is not None:
             assert contrast.low <= contrast.high
             assert contrast.degenerate == (contrast.low == contrast.high)
-        split = contrast.decomposition
-        if split is not None:
-            assert split.shared + split.only_a + split.only_b == pytest.approx(contrast.points, abs=1e-6)
-            if split.screening is not None and split.own_rates is not None:
-                assert split.screening + split.own_rates == pytest.approx(contrast.points, abs=1e-6)
-        if contrast.target == Target.full and contrast.bounds is not None:
-            assert contrast.bounds.low - 1e-6 <= contrast.points <= contrast.bounds.high + 1e-6
+        one, two, three = contrast.shared_points, contrast.only_a_points, contrast.only_b_points
+        if one is not None:
+            assert one + two + three == pytest.approx(contrast.points, abs=1e-6)
+            if contrast.screening_points is not None:
+                steps = contrast.screening_points + contrast.own_rates_points
+                assert steps == pytest.approx(contrast.points, abs=1e-6)
+        if contrast.target == Target.full and contrast.undelivered_low_points is not None:
+            low, high = contrast.undelivered_low_points, contrast.undelivered_high_points
+            assert low - 1e-6 <= contrast.points <= high + 1e-6
 
 
 def test_streams_are_independent_of_order_and_differ_by_name() -> None:

@@ -114,15 +114,11 @@ def test_families_and_decomposition(cell: str) -> None:
         else:
             assert matched.points == pytest.approx(want["matched"], abs=1e-4)
     full = pick(EXACT, cell, Target.full)
-    split, want = full.decomposition, EXPECTED[cell]["decomposition_points"]
-    assert split is not None
-    assert (split.shared, split.only_a, split.only_b) == pytest.approx(
-        (want["shared"], want["only8"], want["only4"]), abs=1e-4
-    )
-    assert split.shared + split.only_a + split.only_b == pytest.approx(full.points, abs=1e-9)
-    assert split.screening is not None
-    assert split.own_rates is not None
-    assert split.screening + split.own_rates == pytest.approx(full.points, abs=1e-9)
+    parts, want = (full.shared_points, full.only_a_points, full.only_b_points), EXPECTED[cell]
+    split = want["decomposition_points"]
+    assert parts == pytest.approx((split["shared"], split["only8"], split["only4"]), abs=1e-4)
+    assert sum(parts) == pytest.approx(full.points, abs=1e-9)
+    assert full.screening_points + full.own_rates_points == pytest.approx(full.points, abs=1e-9)
 
 
 @pytest.mark.parametrize("cell", EXPECTED)

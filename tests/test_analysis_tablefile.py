@@ -16,8 +16,7 @@ from qfr.analysis.cells import summarize
 from qfr.analysis.contrast import contrasts
 from qfr.analysis.contrast.contrasts import Options, contrast_table
 from qfr.analysis.levels import Axis
-from qfr.analysis.tablefile import parse_table, read_table
-from qfr.analysis.tablejson import contrast_file, to_json
+from qfr.analysis.tablefile import contrast_file, parse_table, read_table, to_json
 from qfr.errors import TableError
 
 GOLDEN = Path(__file__).parent / "fixtures" / "golden.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qfr.analysis.contrast.uncertainty import bayesian, stratified
+from qfr.analysis.contrast.contrasts import bayesian, stratified
 from qfr.analysis.targets import CellKey, Samples, Target, TaskTable, samples
 from qfr.stats import bootstrap
 from qfr.stats.bayesian import Way, interval

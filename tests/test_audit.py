@@ -17,7 +17,7 @@ from qfr.audit.recorded_cell import recall
 from qfr.audit.replay import Finished, compare, finished_run, first_difference, rerun
 from qfr.cell import key_of
 from qfr.cli import main
-from qfr.commands.audit import choose
+from qfr.commands.checks.audit import choose
 from qfr.config import EngineConfig
 from qfr.errors import ConfigError, LogError
 from qfr.front.models import compose_cell

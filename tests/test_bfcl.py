@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 
 from qfr.canonical import canonical
 from qfr.cell import Track, walk
-from qfr.commands.world_checks import check_world
+from qfr.commands.checks.world_checks import check_world
 from qfr.config import ExecutorKind, Gate
 from qfr.engine.scripted import ScriptedEngine
 from qfr.episode import Episodes, Rules, Scripts

@@ -48,7 +48,7 @@ def composer() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
 def test_every_choice_fills_the_closed_schema(group: str, name: str, composer: Any) -> None:
-    also = [] if group == "model" and name != "local" else ["model.path=x.gguf"]
+    also = [] if group == "model" and name != "local" else ["model=local", "model.path=x.gguf"]
     if name == "openai" or (group == "quant" and name.upper() in SERVED_BITS):
         also = ["engine=openai", "engine.server.base_url=http://127.0.0.1:8000/v1"]
     check_cell(composer(f"{group}={name}", *also))

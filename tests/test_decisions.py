@@ -34,10 +34,9 @@ from qfr.analysis.decisions.bound import (
     upper_bound,
 )
 from qfr.analysis.decisions.cells import Incomparable, match, of_preset, tables_of
-from qfr.analysis.decisions.files import Gate, points, tasks_told, to_junit, to_markdown
+from qfr.analysis.decisions.files import Gate, answer, points, size, tasks_told, to_junit, to_markdown
 from qfr.analysis.decisions.pick import Missing, Preset, Standing, pick
 from qfr.analysis.decisions.verdict import Outcome, Rule, decide
-from qfr.analysis.decisions.words import answer, size
 from qfr.analysis.targets import CellKey, Target, TaskTable
 from qfr.records import Policy
 from qfr.scope import Scope

@@ -9,10 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from qfr.analysis.diagnostics.channels import Verdict, amplifications, channel_rates
-from qfr.analysis.diagnostics.events import EVENTS, events, previous_identical, repeated
-from qfr.analysis.diagnostics.keys import codes, find
-from qfr.analysis.diagnostics.log import Log, make_log, pool, shared
+from qfr.analysis.diagnostics.channels import (
+    EVENTS,
+    Verdict,
+    amplifications,
+    channel_rates,
+    events,
+    previous_identical,
+    repeated,
+)
+from qfr.analysis.diagnostics.log import Log, codes, find, make_log, pool, shared
 from qfr.analysis.diagnostics.novelty import Signature, novelty
 from qfr.analysis.diagnostics.resampled import DEFAULT, Sums, ratios, relatives
 from qfr.errors import TableError

@@ -12,9 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from qfr.analysis.diagnostics.budget import ALLOW, BudgetTable, Counting, Rule, budget_curve, budget_table
-from qfr.analysis.diagnostics.budget_gap import budget_gap
-from qfr.analysis.diagnostics.rerun import RerunPair, rerun, rerun_pairs
+from qfr.analysis.diagnostics.budget import (
+    ALLOW,
+    BudgetTable,
+    Counting,
+    RerunPair,
+    Rule,
+    budget_curve,
+    budget_gap,
+    budget_table,
+    rerun,
+    rerun_pairs,
+)
 from qfr.analysis.targets import Target
 from qfr.errors import TableError
 from qfr.records import Channel, Ending, Episode, FaultKind, Policy

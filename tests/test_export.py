@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import posixpath
+import re
 import shutil
 import sys
 import tarfile
@@ -440,7 +441,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "version": (lambda p: hostile(p, [], version=2), "version '2', but this qfr reads 1"),
     "format": (lambda p: hostile(p, [], format="zip"), "no archive of qfr"),
     "sweep": (lambda p: hostile(p, [], sweep="x' OR '1"), "no id of a sweep"),
-    "no list": (lambda p: hostile(p, [], members="x"), "'members' is missing or no list"),
+    "no list": (lambda p: hostile(p, [], members="x"), "Manifest.members is not a list"),
     "climbs": (lambda p: hostile(p, [("../evil", b"x")]), "'../evil' is no name"),
     "climbs unlisted": (lambda p: hostile(p, [("a/../../evil", b"x")], []), "'a/../../evil'.*leads out"),
     "absolute": (lambda p: hostile(p, [("/etc/evil", b"x")], []), "'/etc/evil'.*leads out"),
@@ -517,7 +518,7 @@ CHANGES: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     ),
     "tag": (RUN, lambda data: data.replace(b'"qfr.gate"', b'"mlflow.note.content"'), "qfr.gate|mlflow.note"),
     "no JSON": (RUN, lambda data: data[:-5], "not JSON"),
-    "infinite": (RUN, lambda data: data.replace(b'"value":', b'"value":1e999,"x":', 1), "no finite number"),
+    "infinite": (RUN, lambda data: re.sub(rb'"value":[^,}]+', b'"value":1e999', data, count=1), "no finite"),
     "status": (RUN, lambda data: data.replace(b'"FINISHED"', b'"DONE"'), "no status of a run"),
     "sweep": (
         "sweep/run.json",

@@ -17,9 +17,19 @@ from qfr.foreign import (
     SourceKind,
     read_foreign,
 )
-from qfr.foreign.failures import classify
-from qfr.foreign.measures import BudgetRule, Convention, budget_curve, pass_hat_k, success, task_trials
-from qfr.foreign.rates import channel_rates, lengths, recovery, task_counts
+from qfr.foreign.conversation import classify
+from qfr.foreign.measures import (
+    BudgetRule,
+    Convention,
+    budget_curve,
+    channel_rates,
+    lengths,
+    pass_hat_k,
+    recovery,
+    success,
+    task_counts,
+    task_trials,
+)
 from qfr.journal import log_bytes, read_log
 from qfr.records import Ending, Policy
 from qfr.scoring import score

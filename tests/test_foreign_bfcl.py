@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +17,7 @@ from qfr.archive.neutral import cells_of
 from qfr.cli import main
 from qfr.errors import LogError
 from qfr.foreign.bfcl import read_bfcl
-from qfr.foreign.inspect import Told, _line
+from qfr.foreign.inspect import Told, _failure, _line, _value
 from qfr.records import Policy
 from qfr.scoring import score
 
@@ -144,6 +148,106 @@ def test_trials_without_faults_nest_in_tasks(tmp_path: Path, capsys: pytest.Capt
     assert "4 of 4 simulations scored" in shown
     assert "2 50.0 % 2" in shown
     assert "success under an error budget: not observable: the file lists no calls" in shown
+
+
+def format_log(path: Path, failed: str) -> Path:
+    """Two trials of two tasks, each with one turn that is no call and one failing call."""
+    calls = [{"ok": False, "channel": "format", "text": "?"}, {"tool": "get", "ok": False, "channel": failed}]
+    lines = [
+        {
+            "model": "m",
+            "preset": path.stem,
+            "task": task,
+            "trial": trial,
+            "success": trial == 0,
+            "calls": calls,
+        }
+        for task in "ab"
+        for trial in range(2)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_format_errors_of_a_neutral_log_keep_their_channel(
+    tmp_path: Path, migrated_database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(migrated_database, tmp_path / "mlflow.db")
+    paths = [
+        str(format_log(tmp_path / name, failed))
+        for name, failed in (("BF16.jsonl", "entity"), ("INT4.jsonl", "policy"))
+    ]
+    assert main(["import", *paths, "--contrast", "--root", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"format +4 +8 +50.00 %", shown)
+    assert re.search(r"arguments +0 +8 +0.00 %", shown)
+    assert "BF16 (reference, A) against INT4 (B)" in shown
+    out = str(tmp_path / "out")
+    assert main(["report", "--root", str(tmp_path), "--experiment", "qfr-foreign", "--out", out]) == 0
+    page = (tmp_path / "out" / "results.csv").read_text("utf-8")
+    (row,) = (
+        one for one in csv.DictReader(io.StringIO(page))
+        if [one[key] for key in ("item", "level", "target")] == ["format", "BF16", "per call"]
+    )  # fmt: skip
+    assert (row["count_a"], row["of_a"], float(row["value"])) == ("4", "8", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tasks", "3"], "--tasks does not apply to"),
+        (["--release", "since"], "--release does not apply to"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    path = format_log(tmp_path / "BF16.jsonl", "entity")
+    assert main(["import", str(path), "--no-log", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_excluded_episode_is_in_no_rate_and_bounds_count_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = format_log(tmp_path / "BF16.jsonl", "entity")
+    gone = {"model": "m", "preset": "BF16", "task": "c", "trial": 1, "excluded": "the server failed"}
+    path.write_text(path.read_text("utf-8") + json.dumps(gone) + "\n", encoding="utf-8")
+    assert main(["import", str(path), "--no-log"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "4 of 5 simulations scored" in shown
+    assert "between 40.0 % and 60.0 % with the excluded ones" in shown
+    path.write_text(path.read_text("utf-8") + json.dumps(gone | {"success": True}) + "\n", encoding="utf-8")
+    assert main(["import", str(path), "--no-log"]) == 2
+    assert "line 6: success: an excluded episode has no success" in " ".join(capsys.readouterr().err.split())
+
+
+def sample(**more: Any) -> Any:
+    """A sample as Inspect's reader gives it."""
+    return SimpleNamespace(**({"scores": {}, "id": 1} | more))
+
+
+def test_a_scorer_of_several_values_is_chosen_by_its_key() -> None:
+    values = sample(
+        scores={"many": SimpleNamespace(value={"a": 1, "b": 0.5}), "m": SimpleNamespace(value="C")}
+    )
+    assert [_value(values, name, "x") for name in ("many.a", "many.b", "m")] == [True, False, True]
+    with pytest.raises(LogError, match=r"several scores \(many.a, many.b, m\)"):
+        _value(values, None, "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "found"),
+    [
+        ("parsing", "Found 2 validation errors parsing tool input arguments:", "arguments"),
+        ("parsing", "Tool fetch not found", "tool_name"),
+        ("file_not_found", "x", "entity"),
+        ("permission", "x", "policy"),
+        ("unknown", "Order not found", "entity"),
+    ],
+)
+def test_inspects_own_kinds_of_error_tell_the_channel(kind: str, said: str, found: str) -> None:
+    assert _failure(SimpleNamespace(error=SimpleNamespace(type=kind, message=said)), said) == found
 
 
 def test_without_its_package_a_log_of_inspect_is_one_error(

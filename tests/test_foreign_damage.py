@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from qfr.errors import LogError
 from qfr.foreign import FailureKind, ForeignRun, Release, Requestor, read_foreign
-from qfr.foreign.failures import classify
+from qfr.foreign.conversation import classify
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RETAIL = FIXTURES / "tau2" / "retail_before.json"

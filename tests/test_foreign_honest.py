@@ -11,9 +11,8 @@ import pytest
 
 from qfr.cli import main
 from qfr.foreign import FailureKind, ForeignRun, Options, Requestor, read_foreign, read_logs
-from qfr.foreign.failures import call_in_text
-from qfr.foreign.measures import BudgetRule, budget_curve
-from qfr.foreign.rates import channel_rates
+from qfr.foreign.conversation import call_in_text
+from qfr.foreign.measures import BudgetRule, budget_curve, channel_rates
 
 Traj = dict[str, Any]
 OK, STOP = "ok", {"role": "user", "content": "###STOP###"}

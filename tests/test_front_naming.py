@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from qfr.errors import ConfigError
 from qfr.front.models import compose_cell
 from qfr.front.naming import name_of_model
 from tests.tiny_models import TinyModel, write_model
@@ -44,6 +45,13 @@ def test_the_given_name_wins_and_presets_stay_one_model() -> None:
     ]
     assert {cell.model.name for cell in cells} == {"a"}
     assert compose_cell("model=local", "model.path=/m/a.gguf", "model.name=b").model.name == "b"
+
+
+def test_a_file_of_ones_own_is_never_the_default_model() -> None:
+    cell = compose_cell("model.path=/m/mine-Q8_0.gguf", "quant=q8_0").model
+    assert (cell.name, cell.package, cell.reference_agent) == ("mine", None, False)
+    with pytest.raises(ConfigError, match="given for ref_qwen, which is a file that qfr ships"):
+        compose_cell("model=ref_qwen", "model.base=/m/mine-F16.gguf", "quant=q8_0")
 
 
 def test_a_served_model_is_named_after_its_name_there() -> None:

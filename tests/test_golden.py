@@ -15,8 +15,7 @@ import pytest
 from qfr.analysis import frames
 from qfr.records import FaultKind
 from qfr.report.content.build import Report, ReportOptions, build_report, gaps_of
-from qfr.report.export import write_report
-from qfr.report.files import artifacts, metrics
+from qfr.report.export import artifacts, metrics, write_report
 from qfr.stats.intervals import Method
 from qfr.tracking.reading.artifacts import read_artifact
 from qfr.tracking.reading.cells import POLICY_COLUMNS

@@ -102,6 +102,14 @@ def test_an_export_gives_the_same_numbers_digit_for_digit(places: tuple[Path, Pa
     assert ours == theirs
 
 
+def test_tokens_that_the_format_does_not_hold_are_no_zeros(places: tuple[Path, Path, Path]) -> None:
+    theirs = table(places[1] / "results.csv")
+    tokens = [row for row in theirs if "tokens" in row["item"] or row["target"] == "tokens"]
+    assert len(tokens) > 10
+    assert {row["value"] for row in tokens} == {""}
+    assert not [row for row in tokens if row["count_a"] == "0" and row["kind"] == "count"]
+
+
 def test_importing_twice_adds_nothing(
     places: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -305,6 +305,7 @@ def contrast(**changes: object) -> Contrast:
         "gate": "certified", "trial": 0, "policy": "tolerant", "vary": "quant", "a": "Q8_0", "b": "Q4_K_M",
         "target": "matched", "method": "exact",
     }  # fmt: skip
+    changes = {"level" if name == "quant" else name: value for name, value in changes.items()}
     return Contrast(**(values | changes))
 
 

@@ -20,17 +20,16 @@ from qfr.analysis.results import COLUMNS
 from qfr.analysis.tablefile import read_table
 from qfr.errors import UserError
 from qfr.facts import CellFacts
-from qfr.records import FaultKind, Policy
+from qfr.records import FaultKind
 from qfr.report.console import print_contrasts, print_report
 from qfr.report.content.build import Gaps, Report, ReportOptions, build_report
-from qfr.report.export import spreadsheet_safe, write_report
-from qfr.report.figures.panels import panels
-from qfr.report.files import metrics, provenance_frame, result_frame
+from qfr.report.contrastfigures import difference_figure
+from qfr.report.export import metrics, provenance_frame, result_frame, spreadsheet_safe, write_report
 from qfr.report.layout import groups, interval
 from qfr.report.notices import clipped, notices
 from qfr.report.page import clip, render_page
-from qfr.report.tables.formats import p_value, signed
-from qfr.report.text import spelled
+from qfr.report.sections import figure_view
+from qfr.report.tables.formats import p_value, signed, spelled
 from qfr.report.words import answers, overview
 from qfr.stats.intervals import Method
 from tests.builders import Style, build_cell_episodes, make_facts, orders20, undelivered
@@ -121,7 +120,7 @@ def test_a_cell_without_certified_tasks_stands_beside_others() -> None:
     none: list[int | None] = [None] * 20
     report = build_report(logged_pair("Q8_0", [2] * 20) + logged_pair("Q4_K_M", none))
     page = render_page(report)
-    own, _, full = panels(groups(report, "tolerant")[0])
+    own, _, full = figure_view(difference_figure(groups(report, "tolerant")[0], ""), False).panels
     assert json.loads(own.spec)["layout"]["annotations"][0]["text"] == "not estimable"
     assert "annotations" not in json.loads(full.spec)["layout"]
     assert "no certified task with a delivered fault at Q4_K_M" in page
@@ -424,7 +423,7 @@ def test_reference_agents_are_marked_in_header_headings_and_captions() -> None:
 
 def test_figure_panels_carry_points_intervals_and_numbers(golden: Report) -> None:
     llama = groups(golden, "tolerant")[0]
-    own, matched, full = panels(llama)
+    own, matched, full = figure_view(difference_figure(llama, "exactly"), False).panels
     spec = json.loads(matched.spec)
     (trace,) = spec["data"]
     assert trace["x"] == [0.0, 1.0]
@@ -437,7 +436,7 @@ def test_figure_panels_carry_points_intervals_and_numbers(golden: Report) -> Non
     assert {json.dumps(json.loads(p.spec)["layout"]["yaxis"]["range"]) for p in (own, matched, full)} == {
         json.dumps(spec["layout"]["yaxis"]["range"])
     }
-    assert "P0 Q8_0 minus Q4_K_M +20.2 points" in matched.label
+    assert "Q8_0 − Q4_K_M P0 n 14 20.2" in matched.label
     assert "<" not in matched.spec
 
 
@@ -484,6 +483,6 @@ def test_several_faults_make_several_groups_and_a_table_of_reports() -> None:
 def test_intervals_are_left_out_where_there_are_none() -> None:
     one: list[int | None] = [2] + [None] * 19
     report = build_report(logged_pair("Q8_0", one) + logged_pair("Q4_K_M", one))
-    matched = next(c for c in report.of_policy(Policy.tolerant) if c.target == "matched")
+    matched = next(c for c in report.contrasts if (c.policy, c.target) == ("tolerant", "matched"))
     assert (matched.points, interval(matched)) == (0.0, "")
     assert "one task" in str(table(report, "contrast")["reason"].tolist())

@@ -12,8 +12,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from qfr.facts import CellFacts
 from qfr.records import FaultKind
-from qfr.report.content.build import Report, ReportOptions, build_report
-from qfr.report.content.material import Material
+from qfr.report.content.build import Material, Report, ReportOptions, build_report
 from qfr.report.content.transcripts import Transcripts, pack
 from qfr.report.page import render_page
 from tests.builders import make_facts

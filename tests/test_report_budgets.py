@@ -8,13 +8,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from qfr.analysis.contexts import contexts, told_apart
 from qfr.analysis.contrast.contrasts import contrast_table
-from qfr.analysis.frames import join
+from qfr.analysis.frames import contexts, join, told_apart
 from qfr.records import Channel, Episode, FaultKind
-from qfr.report.content.build import Report, build_report
-from qfr.report.content.material import Material
-from qfr.report.files import result_frame
+from qfr.report.content.build import Material, Report, build_report
+from qfr.report.export import result_frame
 from qfr.report.page import page_of, render_page
 from qfr.report.tables.ranking import rankings
 from qfr.tracking.reading.tables import call_table, to_frame
@@ -111,7 +109,7 @@ def test_budgets_are_ranked_contrasted_and_listed_apart(report: Report) -> None:
 
 def test_no_pair_mixes_two_budgets(report: Report) -> None:
     contrasts = contrast_table(join([*report_cells()]).tables)
-    assert {c.context for c in contrasts} == {"suite.error_budget=3", "suite.error_budget=1"}
+    assert {c.scope for c in contrasts} == {"suite.error_budget=3", "suite.error_budget=1"}
     assert all(c.n_tasks == 3 for c in contrasts if c.target == "s_star")
 
 
@@ -163,6 +161,7 @@ def test_every_counting_rule_is_shown(report: Report) -> None:
         "stop at K, injected failures not counted": [2, 1, 1, 0],
         "allow K, injected failures counted": [2, 1, 1, 0],
         "stop at K, injected failures counted": [1, 1, 0, 0],
+        "clean pass, allow K": [3, 3, 3, 3],
     }
     html = render_page(report)
     assert "Counting rule: allow K, injected failures not counted" in html

@@ -11,8 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from qfr.records import FaultKind
-from qfr.report.content.build import build_report
-from qfr.report.content.material import Material
+from qfr.report.content.build import Material, build_report
 from qfr.report.content.transcripts import Transcripts, pack
 from qfr.report.page import render_page
 from tests.builders import build_cell_episodes, make_facts, orders20

@@ -5,22 +5,22 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from qfr.analysis.contrast.family import families, selector
-from qfr.analysis.contrast.named_groups import parse_groups
+from qfr.analysis.contrast.groups import parse_groups
 from qfr.analysis.diagnostics.divergence import divergences
 from qfr.analysis.published import published
 from qfr.errors import TableError, UserError
 from qfr.records import Episode, FaultKind, Policy
-from qfr.report.content.build import Report, ReportOptions, build_report
-from qfr.report.content.material import Material, Measured
+from qfr.report.content.build import Material, Measured, Report, ReportOptions, build_report
 from qfr.report.content.outcomes import MEANINGS, outcome_maps
 from qfr.report.content.transcripts import Parting, Transcripts, fitting, pack
 from qfr.report.contrastfigures import decomposition_figure, ladder_figure
-from qfr.report.files import result_frame
+from qfr.report.export import result_frame
 from qfr.report.layout import groups, shortened
 from qfr.report.markdown import escaped, render_markdown
 from qfr.report.notices import notices
@@ -76,8 +76,8 @@ def test_an_equal_preset_is_equivalent_only_with_enough_tasks() -> None:
     assert [there.label for row in ranks.presets for there in row.prompts] == ["the yardstick", "not settled"]
     same = build_report(cells_of({("Q8_0", "P0"): one, ("Q4_K_M", "P0"): one}))
     full = next(c for c in same.contrasts if c.target == "full" and c.family is None)
-    assert full.verdict is not None
-    assert "which by itself shows no equality" in full.verdict.reason
+    assert full.decision is not None
+    assert "which by itself shows no equality" in full.decision.reason
 
 
 def test_a_wide_margin_makes_a_preset_good_enough() -> None:
@@ -94,10 +94,10 @@ def test_a_wide_margin_makes_a_preset_good_enough() -> None:
     assert rankings(narrow)[0].advice.startswith("No preset is shown to be as good as Q8_0 within 1 points")
     full = next(c for c in wide.contrasts if c.target == "full" and c.family is None)
     assert full.equivalent
-    assert full.equivalence_low is not None
-    assert full.verdict is not None
-    assert full.verdict.equivalence_high is not None
-    assert full.equivalence_low == pytest.approx(-100 * full.verdict.equivalence_high)
+    assert full.equivalence_low_points is not None
+    assert full.decision is not None
+    assert full.decision.equivalence_high is not None
+    assert full.equivalence_low_points == pytest.approx(-100 * full.decision.equivalence_high)
 
 
 def test_costs_stand_beside_the_presets() -> None:
@@ -330,16 +330,33 @@ def test_the_process_of_every_preset_is_on_the_page() -> None:
     assert [agent.key.quant for agent in report.diagnosed.agents] == ["Q8_0", "Q4_K_M"]
     (pair,) = report.diagnosed.compared
     assert pair.gap is not None
-    full = next(c for c in report.of_policy("tolerant") if c.target == "full")
+    full = next(c for c in report.contrasts if (c.policy, c.target) == ("tolerant", "full"))
     # At the run's own budget the recounted gap is the full-pipeline difference.
     assert 100 * (pair.gap.points[0].gap.value or 0.0) == pytest.approx(full.points)
     page = page_of(report)
     names = [figure.title for figure in page.process[0].figures]
-    assert names[:2] == [
-        "Success under a shrinking error budget, S(K)",
-        "Gap to Q8_0 under a shrinking error budget",
+    flat = ": flat, no budget shown changes anything"
+    # Lines that no budget moves stand last.
+    assert names[0] == "Gap to Q8_0 under a shrinking error budget"
+    assert names[-2:] == [
+        f"Success under a shrinking error budget, S(K){flat}",
+        f"Success of the clean pass under a shrinking error budget, S(K){flat}",
     ]
-    assert "What follows an error" in render_page(report)
+    text = render_page(report)
+    assert "What follows an error" in text
+    # Marks and sentences lead to rows of the one table.
+    known = {one.id for one in report.results}
+    hovered = set(re.findall(r"row ([\w-]+-[0-9a-f]{8})", text))
+    said = {
+        one
+        for found in re.findall(r'<(?:li|p class="advice") data-row="([^"]+)"', text)
+        for one in found.split()
+    }
+    assert hovered <= known
+    drawn = {one.kind for one in report.results if one.id in hovered}
+    assert drawn >= {"budget", "gap", "contrast"}
+    assert said <= known
+    assert {one.kind for one in report.results if one.id in said} == {"contrast", "rank"}
     frame = result_frame(report.results).query("kind == 'budget' and level == 'Q4_K_M'")
     assert frame["value"].iloc[0] == pytest.approx((1 / 2 + 1 / 3) / 2)
 

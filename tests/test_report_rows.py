@@ -14,16 +14,15 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from qfr.analysis.contrast.named_groups import parse_groups
+from qfr.analysis.contrast.groups import parse_groups
 from qfr.analysis.diagnostics.divergence import divergences
 from qfr.analysis.published import published
 from qfr.analysis.results import COLUMNS, Kind
 from qfr.errors import UserError
 from qfr.records import FaultKind
 from qfr.report.console import print_explained
-from qfr.report.content.build import Report, ReportOptions, build_report
+from qfr.report.content.build import Material, Measured, Report, ReportOptions, build_report
 from qfr.report.content.explain import explain
-from qfr.report.content.material import Material, Measured
 from qfr.report.content.transcripts import Parting, Transcripts
 from qfr.report.export import write_report
 from tests.builders import build_cell_episodes, make_facts, orders20

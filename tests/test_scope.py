@@ -17,12 +17,11 @@ from qfr.analysis.cells import summarize
 from qfr.analysis.contrast.contrasts import Options, contrast_table
 from qfr.analysis.contrast.equal_memory import equal_memory
 from qfr.analysis.contrast.family import together
-from qfr.analysis.contrast.interactions import interactions
+from qfr.analysis.contrast.groups import grouped, interactions, parse_groups
 from qfr.analysis.contrast.ladder import ladders
-from qfr.analysis.contrast.named_groups import grouped, parse_groups
 from qfr.analysis.contrast.ranking import rank
 from qfr.analysis.decisions.cells import match
-from qfr.analysis.diagnostics.rerun import rerun_pairs
+from qfr.analysis.diagnostics.budget import rerun_pairs
 from qfr.analysis.frames import join
 from qfr.analysis.pairing import kept_apart, pairs
 from qfr.analysis.process import process
@@ -59,11 +58,12 @@ OTHER: dict[str, object] = {
     "suite.families": {"base": 3},
     "suite.gate": "none",
     "fault.kind": "ep",
-    "engine.kind": "scripted",
+    "engine.kind": "openai",
     "engine.split_mode": "row",
     "engine.type_k": "q8_0",
     "engine.type_v": "q8_0",
     "engine.n_ctx": 8192,
+    "engine.top_p": 0.5,
     "engine.n_ubatch": 256,
     "engine.skill": {"Q8_0": 0.5},
     "executor.kind": "strict_feedback",
@@ -72,7 +72,7 @@ OTHER: dict[str, object] = {
 
 @cache
 def base() -> CellConfig:
-    return compose_cell("model=llama", "quant=q8_0", "fault=et")
+    return compose_cell("model=llama", "quant=q8_0", "fault=et", "engine.temperature=0.7")
 
 
 def changed(config: CellConfig, key: str) -> CellConfig:

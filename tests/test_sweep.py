@@ -27,6 +27,7 @@ from qfr.tracking.reading.cells import read_finished
 from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.reading.search import find_finished
 from qfr.tracking.store import Store, open_store
+from qfr.tracking.writing.sweep import find_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTED = ("experiment=smoke", "fault=et,it,ep", "prompt=P0")
@@ -103,6 +104,15 @@ def test_three_faults_share_one_clean_pass(whole: tuple[Path, str]) -> None:
     assert {cell.clean_log_sha256 for cell in faulted} == set(clean.values())
     assert {cell.facts.clean_id for cell in faulted} == set(clean)
     assert all(cell.metrics["work.segment_ratio"] == 1.0 for cell in cells)
+
+
+def test_the_sweeps_run_says_what_the_grid_spans(whole: tuple[Path, str]) -> None:
+    folder, _ = whole
+    store = open_store(None, folder / "mlruns", "qfr")
+    (cell, *_) = read_cells(store).cells
+    params = find_sweep(store, cell.facts.sweep).data.params
+    assert (params["models"], params["presets"]) == ("scripted", "Q8_0, Q4_K_M")
+    assert (params["faults"], params["cells"]) == ("et, it, ep", "6")
 
 
 @pytest.mark.slow

@@ -15,11 +15,15 @@ from qfr.analysis.decisions.sequential import Sequential
 from qfr.analysis.decisions.verdict import Outcome
 from qfr.analysis.targets import CellKey, TaskTable
 from qfr.cli import main
+from qfr.engine.files import memory
 from qfr.errors import MachineryError, UserError
 from qfr.play import job
 from qfr.stats.lattice import FloatArray
+from qfr.tracking.reading.search import search
+from qfr.tracking.store import open_store
 from qfr.tryout import answer as words
 from qfr.tryout.files import Arm, Family, families, files_in
+from qfr.tryout.plan import Plan, Question
 from qfr.tryout.sequence import Answer, run
 from qfr.tryout.waves import Wave, Waves, full_bounds
 
@@ -203,11 +207,55 @@ def test_a_folder_to_one_named_file_and_the_same_again(
         assert (looks.parent / "looks.svg").read_text().startswith("<svg")
         assert main(["try", "files", "--tasks", "20", "--margin", "20"]) == 0
         assert looks.read_bytes() == before
+        store = open_store(None, Path("mlruns"), "qfr")
+        (kept,) = search(store, "tags.`qfr.kind` = 'try'")
+        told = json.loads(before)["answers"][0]["tried"][0]["looks"]
+        series = store.client.get_metric_history(kept.info.run_id, "agent/Q2_K.low")
+        assert [(one.step, one.value) for one in series] == [(one["tasks"], one["low"]) for one in told]
+        assert kept.data.tags["qfr.named.agent"] == "files/agent-F16.gguf"
         # Nothing is played twice.
         assert "tokens evaluated" not in capfd.readouterr().err
+        assert len(store.client.get_metric_history(kept.info.run_id, "agent/Q2_K.low")) == len(told)
         assert main(["try", "files", "--plan"]) == 0
-        assert "up to 450 tasks a file in 15 waves" in capfd.readouterr().out
+        planned = capfd.readouterr().out
+        assert "up to 450 tasks a file in 15 waves" in planned
+        assert all(word in planned for word in ("memory: up to", "time: at most about", "disk: up to"))
         assert main(["try", "files", "--tasks", "7"]) == 2
         assert "cannot be shared evenly" in capfd.readouterr().err
     finally:
+        job._SHELF.clear()
+
+
+def test_a_file_that_does_not_fit_into_memory_is_left_out_before_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(AGENT, tmp_path / "agent-F16.gguf")
+    family = Family("agent", families(files_in([str(tmp_path)]))[0][0].arms)
+    asked = Question(5.0, None, None, None, "P0", "et", "tolerant", None, None, 1, str(tmp_path / "runs"))
+    whole = Plan(family, asked)
+    assert whole.family == family
+    assert not whole.refused
+    monkeypatch.setattr(memory, "room_here", lambda _free, _config: memory.Room(1_000_000, 500_000, ()))
+    small = Plan(family, asked)
+    assert not small.family.arms
+    (refused,) = small.refused
+    assert refused.path == tmp_path / "agent-F16.gguf"
+    assert "of main memory" in refused.why
+
+
+def test_two_files_in_turns_are_loaded_once_each(tmp_path: Path) -> None:
+    asked = Question(5.0, None, None, None, "P0", "et", "tolerant", None, None, 1, str(tmp_path / "runs"))
+    made, _ = families([AGENT, AGENT.with_name("ref_qwen-F16.gguf")])
+    one, other = (Plan(family, asked).open(family.arms[0]).cell for family in made)
+    try:
+        job.keep_engines(2)
+        first, second = job.load_engine(one), job.load_engine(other)
+        assert first is not second
+        assert job.load_engine(one) is first
+        assert job.load_engine(other) is second
+        job.keep_engines(1)
+        assert job.load_engine(other) is second
+        assert job.load_engine(one) is not first
+    finally:
+        job.keep_engines(1)
         job._SHELF.clear()

@@ -103,7 +103,7 @@ def test_every_place_says_the_same(block: int) -> None:
             for b in quants[at + 1 :]:
                 gate = gate_of(cells, (a, b), margin)
                 said = {prompt_of(one): one for one in gate.decisions}
-                mine = {c.prompt: c.verdict for c in full if (c.a, c.b) == (a, b)}
+                mine = {c.prompt: c.decision for c in full if (c.a, c.b) == (a, b)}
                 assert {prompt: one.label for prompt, one in said.items()} == {
                     prompt: one.label for prompt, one in mine.items() if one is not None
                 }, (seed, a, b)
@@ -155,10 +155,10 @@ def test_a_total_loss_is_said_with_the_exact_test() -> None:
         ]
     report = build_report(cells)
     (full,) = [c for c in report.contrasts if c.target == "full" and not c.family and c.policy == "tolerant"]
-    assert full.verdict is not None
+    assert full.decision is not None
     assert full.degenerate
-    assert full.verdict.label == "worse by more than 5 points"
-    assert "every one of 20 tasks differs by −100 points (exact p < 0.0001)" in full.verdict.reason
+    assert full.decision.label == "worse by more than 5 points"
+    assert "every one of 20 tasks differs by −100 points (exact p < 0.0001)" in full.decision.reason
     (one,) = rankings(report)
     assert one.advice == (
         "No preset is shown to be as good as F16 within 5 points under P0; Q2_K is worse by more than that."
@@ -180,9 +180,9 @@ def test_ahead_needs_what_the_gate_needs() -> None:
         (full,) = [
             c for c in report.contrasts if c.target == "full" and not c.family and c.policy == "tolerant"
         ]
-        assert full.verdict is not None
-        assert full.verdict.direction is direction
-        assert full.verdict.p == full.signflip_p
+        assert full.decision is not None
+        assert full.decision.direction is direction
+        assert full.decision.p == full.signflip_p
 
 
 def test_the_published_qwen_prompts_are_no_equivalence() -> None:
@@ -197,4 +197,4 @@ def test_the_published_qwen_prompts_are_no_equivalence() -> None:
     labels = {one.label for preset in ranks.presets for one in preset.prompts}
     assert not any("equivalent" in label for label in labels)
     whole = contrast_table(qwen, Options(order=table.levels, margin=7.5))
-    assert not any(c.verdict is not None and c.verdict.equivalent for c in whole)
+    assert not any(c.decision is not None and c.decision.equivalent for c in whole)

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from qfr.analysis.waste import wastes
+from qfr.analysis.process import wastes
 from qfr.records import Ending, Episode, FaultKind, Policy
 from qfr.scoring import longest_repeat
 from qfr.stats.intervals import Options

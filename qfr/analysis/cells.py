@@ -71,7 +71,6 @@ def summarize(
 
     Parameters
     ----------
-    tables : iterable of TaskTable
     options : qfr.stats.bootstrap.Options
         Level, method and resamples of the task bootstrap.
     seed : int

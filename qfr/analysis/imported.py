@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from qfr.analysis.contrast.contrasts import Options, contrast_table
-from qfr.analysis.diagnostics.budget import budget_table
-from qfr.analysis.diagnostics.budget_gap import BudgetGap, budget_gap
+from qfr.analysis.diagnostics.budget import BudgetGap, budget_gap, budget_table
 from qfr.analysis.diagnostics.channels import Amplification, amplifications
 from qfr.analysis.diagnostics.length import LengthChange, length_changes
 from qfr.analysis.diagnostics.log import Log, make_log, shared

@@ -56,7 +56,6 @@ def order_key(axis: str, level: str, given: tuple[str, ...] = ()) -> OrderKey:
     ----------
     axis : str
         An axis, or a single key of a cell's scope.
-    level : str
     given : tuple of str
         An explicit order, highest first; it wins over the rule.
 

@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Protocol
 
 from qfr import scope
-from qfr.analysis.levels import OrderKey, order_key
+from qfr.analysis.levels import NOT_STATED, OrderKey, order_key
 from qfr.analysis.targets import CellKey, TaskTable
 from qfr.analysis.trials import FOREIGN, aligned
 from qfr.errors import TableError
@@ -98,7 +98,11 @@ def pairs(tables: Iterable[TaskTable], vary: str, order: tuple[str, ...] = ()) -
     for members in tables_in_groups(given, (vary,)):
         _refuse_twins(members.members)
         ordered = sorted(members.members, key=lambda table: _place(table, vary, order))
-        context = ", ".join(dict.fromkeys(part for part in (_named(ordered), members.label) if part))
+        parts = [_named(ordered), members.label]
+        if parts[0] and ordered[0].key.executor == FOREIGN:
+            # One key tells logs apart where it can; the notice of what is kept apart names the others.
+            parts = parts[:1]
+        context = ", ".join(dict.fromkeys(part for part in parts if part))
         for a, b in combinations(ordered, 2):
             if level(a, vary) != level(b, vary):
                 first, second = aligned((a, b))
@@ -146,8 +150,17 @@ def kept_apart(tables: Iterable[TaskTable], vary: str) -> tuple[Apart, ...]:
             if levels[0] != levels[1] and levels in contrasted:
                 continue
             reason = scope.told(a.scope, b.scope) or "the two list different tasks"
-            found.setdefault((a.key.name, b.key.name, reason), Apart(a.key.name, b.key.name, reason))
+            names = _shown(a), _shown(b)
+            found.setdefault((*names, reason), Apart(*names, reason))
     return tuple(found.values())
+
+
+def _shown(table: TaskTable) -> str:
+    """A cell's name; of an imported log, which has neither prompt nor fault, its model, suite and file."""
+    if table.key.executor != FOREIGN:
+        return table.key.name
+    names = (table.key.model, table.key.quant, table.key.suite)
+    return f"{' '.join(name for name in names if name != NOT_STATED)} ({table.scope.told('log.source')})"
 
 
 def level(table: Keyed, axis: str) -> str:

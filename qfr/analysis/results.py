@@ -1,4 +1,4 @@
-"""`Result`, the row of the one table of results that every view shows, and `Contrast`, the richest kind.
+"""`Result`, the row of the one table of results that every view shows, and `Contrast`, its richest kind.
 
 A line of meaning stands under each field; docs/data_dictionary.md is made from them.
 """
@@ -7,121 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
-from qfr.analysis.contrast.decomposition import Bounds, Decomposition
 from qfr.analysis.decisions.verdict import Decision
 from qfr.canonical import digest
 
 _NOT_IN_AN_ID = re.compile("[^a-z0-9]+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contrast:
-    """A minus B. Differences, ends and bounds in points (-100..100), rates as fractions (0..1)."""
-
-    # --- which; the varied axis is None -----------------------------------------------------------
-    model: str | None
-    quant: str | None
-    prompt: str | None
-    fault: str | None
-    executor: str | None
-    suite: str
-    gate: str
-    trial: int
-    context: str
-    # What tells it from another contrast of the same names (a build, a prompt's digest); mostly empty.
-    policy: str
-    vary: str
-    cells: tuple[str, ...]
-    # cell_ids of every cell that enters, clean passes included; empty for published tables.
-    a: str
-    b: str
-    target: str
-    family: str | None
-    # A stratum; None for all tasks.
-
-    # --- tasks ------------------------------------------------------------------------------------
-    n_tasks: int
-    # Distinct tasks that enter.
-    n_tasks_a: int
-    n_tasks_b: int
-    # Tasks that enter on either side.
-    certified_a: int
-    certified_b: int
-    # Tasks that passed clean (within the family).
-    dropped_a: tuple[str, ...] = ()
-    dropped_b: tuple[str, ...] = ()
-    # Tasks certified on that side that do not enter; not listed again per family.
-    undelivered_a: tuple[str, ...] = ()
-    undelivered_b: tuple[str, ...] = ()
-    # Certified tasks none of whose scheduled faults fired.
-
-    # --- estimate ---------------------------------------------------------------------------------
-    rate_a: float | None
-    rate_b: float | None
-    points: float | None
-    low: float | None
-    high: float | None
-    level: float
-    method: str
-    resamples: int | None
-    seed: int | None
-    bayes_low: float | None
-    bayes_high: float | None
-    # Bayesian bootstrap with half an imagined task at each end: the interval that words rest on.
-    bayes_method: str
-    # bayesian (one value per task), or bayesian_joint (two sets that share tasks).
-    degenerate: bool
-    reliable: bool
-    reason: str | None
-    remarks: tuple[str, ...]
-
-    # --- exact tests over paired tasks; None for own ----------------------------------------------
-    favour_a: int | None = None
-    favour_b: int | None = None
-    ties: int | None = None
-    sign_p: float | None = None
-    signflip_p: float | None = None
-    smallest_p: float | None = None
-    # The smallest p that the untied tasks could have given.
-    detectable: float | None = None
-    # True difference in points that this many tasks find with 80 % power (`power.detectable_difference`);
-    # matched and full over all tasks only, None where the interval is flagged.
-
-    # --- the verdict of B against A; None within families and for S* ----------------------------------
-    verdict: Decision | None = None
-    # By the rule of the gate (`qfr.analysis.decisions.verdict`), at `margin`.
-
-    # --- equivalence within the margin; None where there is no verdict ------------------------------
-    margin: float
-    # In points.
-    equivalence_low: float | None = None
-    equivalence_high: float | None = None
-    # Two one-sided bounds of level 95 %, in points: the rule of the gate.
-    equivalent: bool | None = None
-    # Both lie within the margin, and A reaches more than the margin.
-
-    # --- what it is made of; None where it does not apply -------------------------------------------
-    decomposition: Decomposition | None = None
-    # Full target only.
-    bounds: Bounds | None = None
-    # Only while a scheduled fault of an entering task did not fire: all of them as failure and as success.
-    ungated_bounds: Bounds | None = None
-    # Full target only: the difference had faults run on uncertified tasks too, which may have any outcome.
-
-    # --- within families, where the design fixes how many tasks each has ------------------------------
-    strata_low: float | None = None
-    strata_high: float | None = None
-
-    @property
-    def id(self) -> str:
-        """Short name of its row (see `row_id`)."""
-        sides = self.cells or (self.model, self.quant, self.prompt, self.a, self.b, self.suite)
-        fixed = next((name for name in (self.prompt, self.quant, self.model) if name), None)
-        identity = ("contrast", *sides, self.vary, self.target, self.policy, self.family)
-        return row_id((self.target, fixed, self.family), identity)
 
 
 #: Of the columns, in every JSON that holds rows.
@@ -382,6 +274,46 @@ class Result:
     cells: tuple[str, ...] = ()
     # cell_ids of every cell that enters, clean passes included (runs.csv has their MLflow runs); empty for
     # published tables.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast(Result):
+    """A row that is A minus B, as the analysis makes it: what other rows may lack is there."""
+
+    kind: str = Kind.contrast
+    suite: str
+    gate: str
+    trial: int
+    policy: str
+    vary: str
+    a: str
+    b: str
+    target: str
+    n_tasks: int
+    n_tasks_a: int
+    n_tasks_b: int
+    certified_a: int
+    certified_b: int
+    confidence: float
+    method: str
+    degenerate: bool
+    reliable: bool
+    margin_points: float
+    decision: Decision | None = None
+    # By the rule of the gate (`decisions.verdict`), all that `verdict` rests on; not in families, not for S*.
+
+    @property
+    def quant(self) -> str | None:
+        """The level, by the name of its axis."""
+        return self.level
+
+
+def identified(found: Contrast) -> Contrast:
+    """Return the contrast with the id of what it is about (see `row_id`)."""
+    sides = found.cells or (found.model, found.level, found.prompt, found.a, found.b, found.suite)
+    fixed = next((name for name in (found.prompt, found.level, found.model) if name), None)
+    identity = ("contrast", *sides, found.vary, found.target, found.policy, found.family)
+    return replace(found, id=row_id((found.target, fixed, found.family), identity))
 
 
 #: Columns of the table, in order.

@@ -11,16 +11,14 @@ from qfr.analysis.contrast.ablation import Ablation
 from qfr.analysis.contrast.agreement import Agreement, Spread
 from qfr.analysis.contrast.decomposition import POINTS, Bounds
 from qfr.analysis.contrast.family import AdjustedContrast, Together
-from qfr.analysis.contrast.groups import GroupContrast
-from qfr.analysis.contrast.interactions import Interaction
+from qfr.analysis.contrast.groups import GroupContrast, Grouped, Interaction
 from qfr.analysis.contrast.ladder import Ladder
-from qfr.analysis.contrast.named_groups import Grouped
 from qfr.analysis.contrast.ranking import Ranking
 from qfr.analysis.contrast.repair import Repair
+from qfr.analysis.process import MEASURES, Waste
 from qfr.analysis.published import Published
-from qfr.analysis.results import Contrast, Kind, Result, row_id, tidy
+from qfr.analysis.results import COLUMNS, Contrast, Kind, Result, row_id, tidy
 from qfr.analysis.targets import CellKey, Target
-from qfr.analysis.waste import MEASURES, Waste
 from qfr.stats.intervals import Estimate, Interval
 
 RATE, POINT = "rate", "points"
@@ -32,40 +30,11 @@ Columns = dict[str, Any]
 
 def contrast_row(c: Contrast, adjusted: AdjustedContrast | None = None, **more: Any) -> Result:
     """Return the row of a contrast; `more` says what only a report knows, such as its standing."""
-    split, lost, open_ = c.decomposition, c.bounds, c.ungated_bounds
-    same = ("model", "prompt", "fault", "executor", "suite", "gate", "trial", "policy", "vary", "a", "b",
-            "target", "family", "n_tasks", "n_tasks_a", "n_tasks_b", "certified_a", "certified_b", "rate_a",
-            "rate_b", "points", "low", "high", "method", "resamples", "seed", "bayes_low", "bayes_high",
-            "bayes_method", "strata_low", "strata_high", "degenerate", "reliable", "reason", "remarks",
-            "favour_a", "favour_b", "ties", "sign_p", "signflip_p", "smallest_p", "equivalent", "dropped_a",
-            "dropped_b", "undelivered_a", "undelivered_b", "cells")  # fmt: skip
-    return Result(
-        id=c.id,
-        kind=Kind.contrast,
-        scope=c.context,
-        level=c.quant,
-        confidence=c.level,
-        sign_holm_p=adjusted.sign_holm if adjusted else None,
-        sign_bh_p=adjusted.sign_bh if adjusted else None,
-        signflip_holm_p=adjusted.signflip_holm if adjusted else None,
-        signflip_bh_p=adjusted.signflip_bh if adjusted else None,
-        verdict=c.verdict.label if c.verdict else None,
-        detectable_points=c.detectable,
-        margin_points=c.margin,
-        equivalence_low_points=c.equivalence_low,
-        equivalence_high_points=c.equivalence_high,
-        shared_points=split.shared if split else None,
-        only_a_points=split.only_a if split else None,
-        only_b_points=split.only_b if split else None,
-        screening_points=split.screening if split else None,
-        own_rates_points=split.own_rates if split else None,
-        undelivered_low_points=lost.low if lost else None,
-        undelivered_high_points=lost.high if lost else None,
-        ungated_low_points=open_.low if open_ else None,
-        ungated_high_points=open_.high if open_ else None,
-        **{name: getattr(c, name) for name in same},
-        **more,
-    )
+    told: Columns = {name: getattr(c, name) for name in COLUMNS}
+    if adjusted is not None:
+        told |= {"sign_holm_p": adjusted.sign_holm, "sign_bh_p": adjusted.sign_bh}
+        told |= {"signflip_holm_p": adjusted.signflip_holm, "signflip_bh_p": adjusted.signflip_bh}
+    return Result(**(told | more))
 
 
 def row(
@@ -84,7 +53,6 @@ def row(
     ----------
     key : CellKey
         Names of the cell.
-    kind : Kind
     found : Estimate or Interval, optional
         The number with its interval.
     unit : str

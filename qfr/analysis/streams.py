@@ -19,7 +19,6 @@ def stream(seed: int, names: Sequence[str]) -> np.random.Generator:
     ----------
     seed : int
         Non-negative.
-    names : sequence of str
     """
     digest = hashlib.sha256(json.dumps(list(names)).encode()).digest()
     words = np.frombuffer(digest, dtype="<u4").tolist()

@@ -144,11 +144,6 @@ class TaskTable:
         """Certified tasks none of whose scheduled faults fired."""
         return named(self.tasks, self.certified & (self.scheduled > 0) & (self.delivered == 0))
 
-    @property
-    def undelivered_sites(self) -> int:
-        """Scheduled faults on certified tasks that never fired."""
-        return int((self.scheduled - self.delivered)[self.certified].sum())
-
     def family_names(self) -> tuple[str, ...]:
         """Families in the order of their first task; empty where unknown."""
         return tuple(dict.fromkeys(name for name in self.families if name))
@@ -226,7 +221,6 @@ def samples(
 
     Parameters
     ----------
-    target : Target
     a, b : TaskTable
         Same tasks in the same order.
     within : bool array, shape (n_tasks,)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -29,7 +29,8 @@ from qfr.canonical import canonical
 from qfr.errors import LogError
 from qfr.facts import CellFacts
 from qfr.foreign import ForeignRun
-from qfr.foreign.measures import Convention, task_trials
+from qfr.foreign.jsonl import UNSEEN
+from qfr.foreign.measures import Convention, channel_rates, task_trials
 from qfr.scope import UNKNOWN, Scope, scope_of
 from qfr.stats.lattice import BoolArray, IntArray
 from qfr.tracking.reading.tables import readable
@@ -56,8 +57,14 @@ class Planned:
     # The log's error budget (both sides together, cumulative); None without one.
     blind: str
     # Why calls and errors cannot be seen in the log; empty where they can.
-    sees_format: bool
-    # Malformed calls are in the log.
+    source: str
+    # File or folder name.
+    made: Mapping[str, str]
+    # What the log says of its making, by field of `ForeignInfo`; empty where it is silent.
+    unseen: tuple[str, ...]
+    # What the log cannot show, of `format` and `premature_give_up`.
+    limits: Mapping[str, str]
+    # By channel: why it has no number, or what limits it.
     warnings: tuple[str, ...]
     # What a reader of the results must know.
     trials: int
@@ -74,7 +81,8 @@ def describe(run: ForeignRun) -> str:
         "user_tools": sorted(map(readable, info.user_tools)),
         "warnings": list(map(readable, run.warnings)),
         "blind": run.blind,
-        "sees_format": info.text_agent or run.left_in_text > 0,
+        "unseen": list(run.unseen),
+        "limits": {rate.channel: rate.note for rate in channel_rates(run) if rate.note},
         "tasks": list(map(readable, run.tasks)),
         "excluded": [
             [readable(gone.task), gone.trial, readable(gone.reason), readable(gone.simulation)]
@@ -104,7 +112,10 @@ def planned(facts: CellFacts) -> Planned:
             max_errors=None if budget is None else int(budget),
             # A log that an earlier version imported does not say these.
             blind=str(about.get("blind", "")),
-            sees_format=bool(about.get("sees_format", False)),
+            source=str(about.get("source", "")),
+            made={name: str(about[name]) for name in _ABOUT if about.get(name) is not None},
+            unseen=tuple(map(str, about.get("unseen", UNSEEN))),
+            limits={str(channel): str(note) for channel, note in about.get("limits", {}).items()},
             warnings=tuple(map(str, about.get("warnings", ()))),
             trials=int(about.get("trials", 0)),
             reasons=tuple(sorted(reasons.items(), key=lambda one: (-one[1], one[0]))),
@@ -148,12 +159,8 @@ def trial_table(
 
     Parameters
     ----------
-    facts : CellFacts
-    key : CellKey
-    policy : str
     episodes : DataFrame
         One row per scored simulation, any number per task.
-    success : bool array, shape (n_episodes,)
 
     Raises
     ------

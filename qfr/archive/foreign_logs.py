@@ -13,8 +13,7 @@ from qfr.canonical import canonical, digest, sha256_hex
 from qfr.errors import TrackingError
 from qfr.facts import CellFacts
 from qfr.foreign import ForeignInfo, ForeignRun, Requestor, SourceKind
-from qfr.foreign.measures import Convention, pass_hat_k, success
-from qfr.foreign.rates import channel_rates
+from qfr.foreign.measures import Convention, channel_rates, pass_hat_k, success
 from qfr.identity import IDENTITY_VERSION
 from qfr.journal import log_bytes
 from qfr.places import data_folder
@@ -221,6 +220,7 @@ def _simulations(run: ForeignRun) -> bytes:
             "agent_errors": found.errors(Requestor.agent),
             "user_errors": found.errors(Requestor.user),
             "agent_messages": found.agent_messages,
+            "left_in_text": found.left_in_text,
             "completion_tokens": found.completion_tokens,
             "calls": [asdict(call) for call in found.calls],
             "talk": [asdict(talk) for talk in found.talk],

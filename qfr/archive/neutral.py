@@ -74,7 +74,7 @@ def cells_of(file: Lines) -> tuple[NeutralCell, ...]:
         setting = clean_setting(line.setting) if line.fault is FaultKind.none else line.setting
         found[setting, line.trial, line.fault].append(line)
     for lines in found.values():
-        _no_doubles(lines)
+        no_doubles(lines)
     errors = max((_errors(line) for line in file.lines), default=0)
     cells: list[NeutralCell] = []
     passes: dict[tuple[Setting, int], tuple[NeutralCell, list[Line]]] = {}
@@ -171,10 +171,11 @@ def _written(turn: Turn) -> dict[str, object]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _no_doubles(lines: Iterable[Line]) -> None:
-    seen: dict[tuple[str, int], str] = {}
+def no_doubles(lines: Iterable[Line]) -> None:
+    """Refuse two lines of one episode. Raises `LogError`."""
+    seen: dict[tuple[str, int, int], str] = {}
     for line in lines:
-        key = line.task, -1 if line.happened is None else line.happened.site
+        key = line.task, line.trial, -1 if line.happened is None else line.happened.site
         if key in seen:
             what = f"task {line.task!r}" + ("" if line.happened is None else f", site {line.happened.site},")
             raise LogError(

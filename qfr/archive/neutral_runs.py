@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from qfr.archive.foreign_logs import Log, cell_of
-from qfr.archive.neutral import episode_of
+from qfr.archive.neutral import episode_of, no_doubles
 from qfr.canonical import digest
 from qfr.foreign.common import (
     Excluded,
@@ -21,7 +21,7 @@ from qfr.foreign.common import (
     SourceKind,
 )
 from qfr.foreign.jsonl import Call, Line, Lines, Setting
-from qfr.records import Channel, FaultKind
+from qfr.records import FaultKind
 
 
 def split(file: Lines) -> tuple[Lines | None, tuple[Log, ...]]:
@@ -42,36 +42,37 @@ def split(file: Lines) -> tuple[Lines | None, tuple[Log, ...]]:
             logs.append(_log(members, file))
         else:
             cells += members
-    return (replace(file, lines=tuple(cells)) if cells else None), tuple(logs)
+    if not cells:
+        return None, tuple(logs)
+    kept = {line.setting for line in cells}
+    gone = tuple(one for one in file.left_out if one.setting in kept)
+    return replace(file, lines=tuple(cells), left_out=gone), tuple(logs)
 
 
 def _log(lines: list[Line], file: Lines) -> Log:
+    no_doubles(lines)
     setting = lines[0].setting
     names = [setting.model, setting.preset, setting.prompt, setting.suite, setting.executor]
     sha256 = digest([file.sha256, names, list(setting.settings)])
     cell_id = f"f-{sha256[:16]}"
     episodes = tuple(_episode(line, cell_id) for line in sorted(lines, key=lambda one: (one.task, one.trial)))
-    gone = tuple(Excluded(one.task, one.trial, one.reason, "") for one in file.left_out)
-    trials = 1 + max(line.trial for line in lines)
+    gone = tuple(
+        Excluded(one.task, one.trial, one.reason, "") for one in file.left_out if one.setting == setting
+    )
+    trials = 1 + max((*(line.trial for line in lines), *(one.trial for one in gone)))
     info = ForeignInfo(
         kind=SourceKind.neutral,
         release=Release.not_applicable,
         release_reason="no release of tau2-bench",
         model=setting.model,
         agent=setting.executor,
-        user_model="",
         domain=setting.suite,
-        git_commit="",
-        timestamp="",
         trials=trials,
-        plan_stated=False,
-        text_agent=False,
         max_steps=setting.step_budget or None,
         max_errors=setting.error_budget,
-        seed=None,
-        user_tools=frozenset(),
         source=file.source,
         sha256=sha256,
+        unseen=tuple(sorted({each for line in lines for each in line.unseen})),
     )
     run = ForeignRun(info, episodes, gone, _warnings(lines, gone))
     log = Log(run, cell_of(run, setting.preset))
@@ -84,17 +85,9 @@ def _warnings(lines: Iterable[Line], gone: tuple[Excluded, ...]) -> tuple[str, .
     if lacking:
         said.append(f"{lacking} simulations list no calls: errors are not observable in them")
     if gone:
-        said.append(f"{len(gone)} simulations are in no rate; results are bounded with them both ways")
+        are = "simulation is" if len(gone) == 1 else "simulations are"
+        said.append(f"{len(gone)} {are} in no rate; results are bounded with them both ways")
     return tuple(said)
-
-
-_KINDS: Mapping[Channel, FailureKind] = {
-    Channel.tool_name: FailureKind.tool_name,
-    Channel.arguments: FailureKind.arguments,
-    Channel.entity: FailureKind.entity,
-    Channel.policy: FailureKind.policy,
-    Channel.form: FailureKind.arguments,
-}
 
 
 def _episode(line: Line, cell_id: str) -> ForeignEpisode:
@@ -119,7 +112,7 @@ def _call(at: int, call: Call) -> ForeignCall:
         turn=at,
         tool=call.tool or "",
         answered=True,
-        failure=None if call.channel is None else _KINDS[call.channel],
+        failure=None if call.channel is None else FailureKind(call.channel),
         recognised=True,
         role_confusion=False,
     )

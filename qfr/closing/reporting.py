@@ -13,7 +13,7 @@ from rich.console import Console
 
 import qfr
 from qfr.analysis.contrast.family import Selector, selector
-from qfr.analysis.contrast.named_groups import NamedGroup, parse_groups
+from qfr.analysis.contrast.groups import NamedGroup, parse_groups
 from qfr.analysis.published import Published, published
 from qfr.closing.registrations import registrations_of
 from qfr.closing.unchanged import SETTINGS_TAG, report_folder
@@ -24,9 +24,8 @@ from qfr.records import Policy
 from qfr.report.console import print_answer, print_report
 from qfr.report.content.build import Report, ReportOptions, build_report, gaps_of
 from qfr.report.content.gather import gather
-from qfr.report.export import ReportFiles, write_report
-from qfr.report.files import artifacts, metrics
-from qfr.report.images import write_images
+from qfr.report.export import ReportFiles, artifacts, metrics, write_report
+from qfr.report.figures.images import write_images
 from qfr.report.page import page_of
 from qfr.scoring import SCORER_VERSION
 from qfr.stats.intervals import Method

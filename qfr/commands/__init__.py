@@ -1,1 +1,3 @@
-"""The back door's commands, one module each: `add_arguments(parser)` and `run(arguments) -> exit code`."""
+"""The back door's commands, one module each: `add_arguments(parser)` and `run(arguments) -> exit code`.
+Those of one subject share a room: `decisions`, `transfer`, `checks`.
+"""

@@ -13,10 +13,9 @@ import argparse
 from qfr.analysis.cells import summarize
 from qfr.analysis.contrast.contrasts import Options
 from qfr.analysis.contrast.equal_memory import VARY
-from qfr.analysis.contrast.named_groups import parse_groups
+from qfr.analysis.contrast.groups import parse_groups
 from qfr.analysis.levels import Axis
-from qfr.analysis.tablefile import read_table
-from qfr.analysis.tablejson import VARIES, contrast_file, further_file, memory_file, to_json
+from qfr.analysis.tablefile import VARIES, contrast_file, further_file, memory_file, read_table, to_json
 from qfr.analysis.targets import Target
 from qfr.commands.common import add_bootstrap, points
 from qfr.grid.show import console

@@ -15,7 +15,7 @@ from typing import Any
 
 from qfr.analysis.contrast.equal_memory import VARY as MEMORY
 from qfr.analysis.contrast.family import selector
-from qfr.analysis.contrast.named_groups import parse_groups
+from qfr.analysis.contrast.groups import parse_groups
 from qfr.analysis.levels import Axis
 from qfr.analysis.published import NAMES, published
 from qfr.canonical import digest

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from qfr.choices import Thinking
 from qfr.records import Generation
 
@@ -174,6 +177,24 @@ class Exactness:
     # What the trial took.
 
 
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """What an engine makes of a turn that another one wrote. One entry per token of the turn."""
+
+    winners: tuple[int, ...]
+    # Its own choice there.
+    margins: tuple[float, ...]
+    # Lead of that choice over the runner-up, in logits.
+    leads: tuple[float, ...]
+    # Lead of the written token over the best other one: its margin where it is the choice, else negative.
+    ends: tuple[int, ...]
+    # Where the token ends in the turn's text, in bytes.
+    known: bool
+    # The same turn was read in the episode before: nothing was evaluated.
+    rows: NDArray[np.float32] | None
+    # Log-probabilities of all tokens, shape (n_tokens, n_vocab); None where they were not asked for.
+
+
 class Engine(Protocol):
     """A loaded model. One episode at a time."""
 
@@ -189,9 +210,11 @@ class Engine(Protocol):
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Open an episode's transcript and generate its first turn.
 
+        `trial` numbers repetitions of a task: each draws its tokens with noise of its own.
         `native` opens one in which the template's own tool calls are used.
         `forced` writes this assistant text instead of generating it (teacher forcing): same segments,
         logits digested as if each token had been chosen.
@@ -242,6 +265,8 @@ class Ask:
     # Assistant text that is written instead of being generated.
     native: Native | None = None
     # Where this opens an episode that is played natively.
+    trial: int = 0
+    # Repetition of the task, where this opens an episode.
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,7 @@ class ScriptedEngine:
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Open an episode's transcript and write its first turn."""
         self._open = _Open(system, task, (), "", ROOT, 0, (), native is not None)
@@ -214,7 +215,7 @@ class ScriptedStreams(ScriptedEngine):
                 made = self.reply(ask.message, ask.max_tokens, ask.forced)
             else:
                 task = ask.message if isinstance(ask.message, str) else ask.message.told
-                made = self.begin(ask.system, task, ask.max_tokens, ask.forced, ask.native)
+                made = self.begin(ask.system, task, ask.max_tokens, ask.forced, ask.native, ask.trial)
             self._episodes[ask.stream] = self._open
             answers.append(Answered(ask.stream, made))
         return tuple(answers)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from qfr.config import EngineConfig
 from qfr.engine import child
-from qfr.engine.base import Answered, Ask, Counters, EngineInfo, Exactness, Native, Past
+from qfr.engine.base import Answered, Ask, Counters, EngineInfo, Exactness, Followed, Native, Past
 from qfr.engine.files.gguf import ModelFile
 from qfr.errors import EngineError, MachineryError, QfrError, WorkerDied
 from qfr.records import Generation
@@ -29,6 +29,8 @@ class Load:
     model: ModelFile
     config: EngineConfig
     n_ctx: int
+    following: bool = False
+    # It reads written turns instead of writing its own.
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Begin:
     max_tokens: int
     forced: str | None
     native: Native | None
+    trial: int
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,21 @@ class Reply:
     told: str | Past
     max_tokens: int
     forced: str | None
+
+
+@dataclass(frozen=True)
+class Follow:
+    """Read a turn that another engine wrote."""
+
+    opening: tuple[str, str, Native | None] | None
+    # System message, task and tools where it opens an episode; None where it goes on.
+    told: str | Past
+    # What the turn before is told; not looked at where an episode opens.
+    written: Generation
+    apart: bool
+    # Evaluate it token by token, as it would be written; else in one batch.
+    rows: bool
+    # Also the log-probabilities of all tokens.
 
 
 @dataclass(frozen=True)
@@ -94,9 +112,9 @@ class Close:
     """Free the model and end."""
 
 
-Request = Load | Begin | Reply | Advance | Keep | Count | Examine | Afresh | Close
-Answer = Generation | Finished | Counters | EngineInfo | Exactness
-_Answer = TypeVar("_Answer", Generation, Finished, Counters, EngineInfo, Exactness)
+Request = Load | Begin | Reply | Follow | Advance | Keep | Count | Examine | Afresh | Close
+Answer = Generation | Followed | Finished | Counters | EngineInfo | Exactness
+_Answer = TypeVar("_Answer", Generation, Followed, Finished, Counters, EngineInfo, Exactness)
 
 
 class WorkerEngine:
@@ -122,6 +140,8 @@ class WorkerEngine:
         The process ended while it loaded.
     """
 
+    _following = False
+
     def __init__(self, model: ModelFile, config: EngineConfig, n_ctx: int) -> None:
         self._model = model
         # Without a name: nothing is left of it, however this process ends.
@@ -141,7 +161,7 @@ class WorkerEngine:
         self._pipe = Connection(ours.detach())
         self._busy = self._closed = False
         try:
-            self._info = self._ask(Load(model, config, n_ctx), EngineInfo)
+            self._info = self._ask(Load(model, config, n_ctx, self._following), EngineInfo)
         except (QfrError, KeyboardInterrupt):
             self.close()
             raise
@@ -173,9 +193,10 @@ class WorkerEngine:
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Open an episode's transcript and generate its first turn."""
-        return self._ask(Begin(system, task, max_tokens, forced, native), Generation)
+        return self._ask(Begin(system, task, max_tokens, forced, native, trial), Generation)
 
     def reply(self, told: str | Past, max_tokens: int, forced: str | None = None) -> Generation:
         """Append what the last turn is told and generate the next turn."""
@@ -285,3 +306,21 @@ def _kept(log: bytes) -> Path:
     with os.fdopen(handle, "wb") as file:
         file.write(log)
     return Path(name)
+
+
+class FollowingWorker(WorkerEngine):
+    """A GGUF in a child process that reads turns which another engine wrote, and tells its own choices."""
+
+    _following = True
+
+    def follow(self, ask: Follow) -> Followed:
+        """Read a turn behind the path of the episode so far.
+
+        Raises
+        ------
+        EngineError
+            The turn is of another vocabulary, or does not fit into the context.
+        WorkerDied
+            The process ended.
+        """
+        return self._ask(ask, Followed)

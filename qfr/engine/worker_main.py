@@ -10,6 +10,7 @@ from qfr.engine import child
 from qfr.engine.llama.api import LlamaLog
 from qfr.engine.llama.engine import LlamaEngine
 from qfr.engine.llama.exactness import examine
+from qfr.engine.llama.follow import FollowingEngine
 from qfr.engine.llama.streams import LlamaStreams
 from qfr.engine.worker import (
     Advance,
@@ -20,6 +21,7 @@ from qfr.engine.worker import (
     Count,
     Examine,
     Finished,
+    Follow,
     Keep,
     Load,
     Reply,
@@ -57,15 +59,21 @@ def _serve(pipe: Connection, log: child.BoundedLog) -> None:
 
 
 def _load(request: Load, log: LlamaLog) -> LlamaEngine | LlamaStreams:
+    if request.following:
+        return FollowingEngine(request.model, request.config, request.n_ctx, log)
     kind = LlamaStreams if request.config.streams > 1 else LlamaEngine
     return kind(request.model, request.config, request.n_ctx, log)
 
 
 def _of_one(engine: LlamaEngine, request: Request) -> Answer:
     if isinstance(request, Begin):
-        return engine.begin(request.system, request.task, request.max_tokens, request.forced, request.native)
+        return engine.begin(
+            request.system, request.task, request.max_tokens, request.forced, request.native, request.trial
+        )
     if isinstance(request, Reply):
         return engine.reply(request.told, request.max_tokens, request.forced)
+    if isinstance(request, Follow) and isinstance(engine, FollowingEngine):
+        return engine.follow(request)
     return _of_any(engine, request)
 
 

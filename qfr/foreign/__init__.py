@@ -17,11 +17,10 @@ How a foreign log maps to the records
   answer is ``1``, the answer ``1`` for a success and ``0`` otherwise, so that `qfr.scoring` agrees.
 - A refusal by a rule or a state is the records' channel ``policy``, which only logs of other programs have.
 
-Rooms: `common` (the nouns), `node` (checked JSON), `failures` (which way a call failed), `conversation`
-(messages to turns), `text_calls` (calls of text agents), `tau2`, `tau2_messages`, `tau1` (the formats),
-`trials` (numbering, what is missing), `release` (what early releases dropped), `jsonl` (the neutral format),
-`bfcl` and `inspect` (files that become such lines), `measures` (success, pass^k, budgets), `rates` (channels,
-recovery, length), `reading` (any of the tau formats).
+Rooms: `common` (the nouns), `node` (checked JSON), `conversation` (messages to turns, which way a call
+failed), `tau2`, `tau2_messages`, `tau1` (the formats), `trials` (numbering, what is missing), `jsonl` (the
+neutral format), `bfcl` and `inspect` (files that become such lines), `measures` (success, pass^k, budgets,
+channels, recovery, length), `reading` (any of the tau formats).
 """
 
 from qfr.foreign.common import (

@@ -16,12 +16,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from qfr.errors import LogError
-from qfr.foreign.failures import channel, classify
-from qfr.foreign.jsonl import UNSEEN, LeftOut, Lines, lines_from, write_line
+from qfr.foreign.conversation import channel, classify
+from qfr.foreign.jsonl import UNSEEN, Lines, lines_from, write_line
 from qfr.foreign.node import Node, parse, shown_name
 from qfr.records import Channel
 
@@ -59,21 +59,18 @@ def read_bfcl(path: Path, model: str | None, preset: str | None) -> Lines:
     category = re.sub(r"^BFCL_v\d+_", "", path.name.removesuffix(RESULT))
     parts = path.absolute().parent.parts
     named = parts[parts.index("result") + 1] if "result" in parts[:-1] else path.absolute().parent.name
+    names = {"model": model or named, "preset": preset, "suite": f"bfcl {category}", "executor": "bfcl"}
     written: list[tuple[int, bytes]] = []
-    left_out: list[LeftOut] = []
     for at, node in entries:
         task = node.need("id").name()
         result = node.need("result")
         if isinstance(result.value, str):
             if not result.value.startswith(_INFERENCE):
                 raise result.wrong("no result of a multi-turn task", "is this a single-turn category?")
-            left_out.append(LeftOut(task, 0, "the server failed"))
+            gone = names | {"task": task, "excluded": "the server failed"}
+            written.append((at, write_line(gone).encode("ascii")))
             continue
-        line = {
-            "model": model or named,
-            "preset": preset,
-            "suite": f"bfcl {category}",
-            "executor": "bfcl",
+        line = names | {
             "task": task,
             "family": category,
             "success": task not in failed,
@@ -82,9 +79,7 @@ def read_bfcl(path: Path, model: str | None, preset: str | None) -> Lines:
             "unseen": list(UNSEEN),
         }
         written.append((at, write_line(line).encode("ascii")))
-    if not written:
-        raise LogError("holds no result that was scored", where=path.name)
-    return replace(lines_from(written, shown_name(path.name), digest), left_out=tuple(left_out))
+    return lines_from(written, shown_name(path.name), digest)
 
 
 def _scored(path: Path) -> tuple[list[tuple[int, Node]], set[str]]:

@@ -48,6 +48,8 @@ class FailureKind(StrEnum):
     # An id that does not exist.
     policy = "policy"
     # The tool refused: a rule or the state forbids it. Also every text that none of the others explains.
+    form = "format"
+    # The turn could not be read as a call. Only files of the neutral format list such turns.
 
 
 @dataclass(frozen=True)
@@ -167,30 +169,32 @@ class ForeignInfo:
     release_reason: str
     # How the release was found out.
     model: str
-    agent: str
+    agent: str = ""
     # Implementation of the agent.
-    user_model: str
-    domain: str
-    git_commit: str
+    user_model: str = ""
+    domain: str = ""
+    git_commit: str = ""
     # Of the writing program.
-    timestamp: str
-    trials: int
+    timestamp: str = ""
+    trials: int = 0
     # Planned trials per task.
-    plan_stated: bool
+    plan_stated: bool = False
     # The log, or who imports it, says which tasks and trials were planned; otherwise they are those that it
     # holds, and a run that was cut short looks complete.
-    text_agent: bool
+    text_agent: bool = False
     # The agent wrote its calls as text, which the program read: malformed ones are in the log.
-    max_steps: int | None
-    max_errors: int | None
+    max_steps: int | None = None
+    max_errors: int | None = None
     # Failing calls (of both sides, cumulative) at which the run was ended; None without a budget.
-    seed: int | None
-    user_tools: frozenset[str]
+    seed: int | None = None
+    user_tools: frozenset[str] = frozenset()
     # Known tools of the user simulator; empty where none is known, so that role confusion cannot be told.
-    source: str
+    source: str = ""
     # File or folder name.
-    sha256: str
+    sha256: str = ""
     # Over the bytes of all files read.
+    unseen: tuple[str, ...] = ()
+    # Neutral format: what its lines say that they cannot show (`format`, `premature_give_up`).
 
 
 @dataclass(frozen=True)
@@ -232,6 +236,14 @@ class ForeignRun:
         if self.info.kind is SourceKind.neutral and not any(found.calls for found in self.episodes):
             return "not observable: the file lists no calls"
         return ""
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What this log cannot show, of `format` (turns that are no call) and `premature_give_up`."""
+        if self.info.kind is SourceKind.neutral:
+            return self.info.unseen
+        sees_format = self.info.text_agent or self.left_in_text
+        return ("premature_give_up",) if sees_format else ("format", "premature_give_up")
 
     def excluded_by_reason(self) -> tuple[ReasonCount, ...]:
         """Excluded simulations counted by reason, most frequent first."""

@@ -23,12 +23,28 @@ from pathlib import Path
 from typing import Any
 
 from qfr.errors import LogError, did_you_mean
-from qfr.foreign.failures import channel, classify
-from qfr.foreign.jsonl import LeftOut, write_line
+from qfr.foreign.conversation import channel, classify
+from qfr.foreign.jsonl import write_line
 from qfr.records import Channel
 
 _NO_TOOL = re.compile(r"Tool \S+ not found")
 # Inspect's own text for a tool that the task does not have.
+_HEAD = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"')
+_TYPES = {
+    "parsing": Channel.arguments, "unicode_decode": Channel.arguments, "file_not_found": Channel.entity,
+    "is_a_directory": Channel.entity, "permission": Channel.policy, "approval": Channel.policy,
+}  # fmt: skip
+# Inspect's own kinds of error of a tool; the others are told by their text.
+
+
+def is_inspect(path: str | Path) -> bool:
+    """Whether a file is a log of Inspect AI: by its name, or a .json by how Inspect begins one."""
+    if str(path).endswith(".eval"):
+        return True
+    if not str(path).endswith(".json") or not Path(path).is_file():
+        return False
+    with Path(path).open("rb") as file:
+        return _HEAD.match(file.read(200)) is not None
 
 
 @dataclass(frozen=True)
@@ -46,8 +62,9 @@ class Converted:
     """A log as lines."""
 
     lines: tuple[str, ...]
-    left_out: tuple[LeftOut, ...]
-    # Samples that are in no rate, and why.
+    # Those of samples that are in no rate included; they say why.
+    left_out: tuple[str, ...]
+    # These in words.
 
 
 def convert(path: str | Path, told: Told | None = None) -> Converted:
@@ -73,41 +90,64 @@ def convert(path: str | Path, told: Told | None = None) -> Converted:
         raise LogError(f"no log of Inspect AI: {first}", where=str(path)) from None
     given = told or Told()
     lines: list[str] = []
-    left_out: list[LeftOut] = []
+    left_out: list[str] = []
     for sample in log.samples or ():
         value = _value(sample, given.scorer, str(path))
         if sample.error is not None or value is None:
             why = "no score" if sample.error is None else "ended in an error"
-            left_out.append(LeftOut(str(sample.id), sample.epoch - 1, why))
+            left_out.append(f"{sample.id}, trial {sample.epoch - 1}: {why}")
+            lines.append(write_line(_names(log, sample, given) | {"excluded": why}))
             continue
         lines.append(write_line(_line(log, sample, given, value)))
-    if not lines:
-        raise LogError("holds no scored sample", where=str(path), hint=f"status of the log: {log.status}")
+    if len(lines) == len(left_out):
+        why = f": {log.error.message[:200]}" if log.error else ""
+        hint = f"status of the log: {log.status}{why}"
+        raise LogError("holds no scored sample", where=str(path), hint=hint)
     return Converted(tuple(lines), tuple(left_out))
 
 
 def _line(log: Any, sample: Any, told: Told, success: bool) -> dict[str, object]:
     injected = (sample.metadata or {}).get("qfr")
     usage = sum(one.output_tokens or 0 for one in (sample.model_usage or {}).values())
+    return (
+        _names(log, sample, told)
+        | {
+            "family": str(log.eval.task),
+            "success": success,
+            "ending": "out_of_steps" if sample.limit is not None else "submitted",
+            "calls": list(_calls(sample)),
+            "completion_tokens": usage or None,
+            "unseen": ["premature_give_up"],
+        }
+        | (injected if isinstance(injected, dict) else {})
+    )
+
+
+def _names(log: Any, sample: Any, told: Told) -> dict[str, object]:
     return {
         "model": told.model or str(log.eval.model),
         "preset": told.preset,
         "suite": str(log.eval.task),
         "executor": "inspect",
         "task": str(sample.id),
-        "family": str(log.eval.task),
         "trial": sample.epoch - 1,
-        "success": success,
-        "ending": "out_of_steps" if sample.limit is not None else "submitted",
-        "calls": list(_calls(sample)),
-        "completion_tokens": usage or None,
-        "unseen": ["premature_give_up"],
-    } | (injected if isinstance(injected, dict) else {})
+    }
+
+
+def _scores(sample: Any) -> dict[str, Any]:
+    """Values by scorer; a scorer of several values gives each as ``scorer.key``."""
+    found: dict[str, Any] = {}
+    for name, score in (sample.scores or {}).items():
+        if isinstance(score.value, dict):
+            found |= {f"{name}.{key}": value for key, value in score.value.items()}
+        else:
+            found[str(name)] = score.value
+    return found
 
 
 def _value(sample: Any, scorer: str | None, where: str) -> bool | None:
     """Whether the sample is a success; None without a score."""
-    scores = sample.scores or {}
+    scores = _scores(sample)
     if not scores:
         return None
     if scorer is None and len(scores) > 1:
@@ -119,14 +159,16 @@ def _value(sample: Any, scorer: str | None, where: str) -> bool | None:
     name = next(iter(scores)) if scorer is None else scorer
     if name not in scores:
         raise LogError(f"no scorer {name!r}{did_you_mean(name, list(scores))}", where=where)
-    value = scores[name].value
+    value = scores[name]
     if isinstance(value, str):
         words = {"C": True, "CORRECT": True, "TRUE": True, "YES": True, "1": True, "1.0": True}
         return None if value.upper() == "N" else words.get(value.upper(), False)
     if isinstance(value, bool | int | float):
         return bool(value == 1)
     raise LogError(
-        f"the score {name!r} of sample {sample.id} is no single value", where=where, hint="--scorer NAME"
+        f"the score {name!r} of sample {sample.id} is no single value",
+        where=where,
+        hint="--scorer NAME chooses another",
     )
 
 
@@ -154,6 +196,8 @@ def _failure(answer: Any, said: str) -> Channel | None:
         return None
     if _NO_TOOL.match(said):
         return Channel.tool_name
+    if answer.error.type in _TYPES:
+        return _TYPES[answer.error.type]
     return channel(classify(said).kind) or Channel.policy
 
 
@@ -176,7 +220,7 @@ def main(words: list[str] | None = None) -> int:
             found = convert(path, Told(given.scorer, given.model, given.preset))
             sys.stdout.writelines(found.lines)
             for one in found.left_out:
-                print(f"left out: {one.task}, trial {one.trial}: {one.reason}", file=sys.stderr)
+                print(f"in no rate: {one}", file=sys.stderr)
     except LogError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -24,7 +24,7 @@ KEYS = (
     "task", "family", "trial", "fault", "site", "site_tool", "site_arguments",
     "fired", "witnessed", "retried", "recovered", "dead_calls",
     "success", "ending", "answer", "gold", "calls", "completion_tokens",
-    "unseen",
+    "unseen", "excluded",
 )  # fmt: skip
 _CALL_KEYS = ("tool", "arguments", "ok", "channel", "injected", "parse", "text", "result")
 _LONGEST_LINE = 64 * 1024**2
@@ -113,6 +113,7 @@ class Line:
 class LeftOut:
     """A simulation that is in no rate."""
 
+    setting: Setting
     task: str
     trial: int
     reason: str
@@ -156,15 +157,29 @@ def read_lines(path: Path) -> Lines:
 def lines_from(numbered: Iterable[tuple[int, bytes]], source: str, sha256: str) -> Lines:
     """Read lines with their numbers. Raises `LogError` as `read_lines`."""
     found: list[Line] = []
+    left_out: list[LeftOut] = []
     for at, raw in numbered:
         where = f"{source}, line {at}"
         if len(raw) > _LONGEST_LINE:
             raise LogError("the line is too long for an episode", where=where)
         if raw.strip():
-            found.append(_line(_parsed(raw, where)))
+            node = _parsed(raw, where)
+            if node.get("excluded").missing:
+                found.append(_line(node))
+            else:
+                left_out.append(_left_out(node))
     if not found:
-        raise LogError("holds no episode", where=source, hint="one JSON object per line, one line an episode")
-    return Lines(source, sha256, tuple(found))
+        what = "every episode is excluded" if left_out else "holds no episode"
+        raise LogError(what, where=source, hint="one JSON object per line, one line an episode")
+    return Lines(source, sha256, tuple(found), tuple(left_out))
+
+
+def _left_out(node: Node) -> LeftOut:
+    _known(node, KEYS)
+    if not node.get("success").missing:
+        raise node.get("success").wrong("an excluded episode has no success", "it is in no rate")
+    reason = _filled(node.get("excluded"))
+    return LeftOut(_setting(node), _filled(node.need("task")), node.get("trial").count_or(0), reason)
 
 
 def _parsed(raw: bytes, where: str) -> Node:

@@ -165,7 +165,6 @@ def load(path: Path, name: str | None = None) -> Loaded:
 
     Parameters
     ----------
-    path : Path
     name : str, optional
         What messages call the file; its own name by default.
 

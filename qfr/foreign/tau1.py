@@ -5,11 +5,17 @@ one whose result begins with ``Error:`` or ``Unknown action``, the end is read o
 model is the file's name unless the caller gives one. A run that recorded an exception instead of a trajectory
 is excluded as ``crashed``. The user simulator has no tools. The domain stands in the system message; a file
 with several is one log for each.
+
+The *act* and *react* agents have no tool calls: they write ``Action:`` and a JSON object, and the program
+answers with a user message that begins with ``API output:``. The program's own code takes what follows the
+last ``Action:``; what is no JSON object there goes to the user as it stands.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qfr.canonical import canonical, digest, read_json
@@ -18,7 +24,6 @@ from qfr.foreign.common import ForeignInfo, ForeignRun, Options, Release, Reques
 from qfr.foreign.conversation import Asked, Message, ToolAnswer, converse
 from qfr.foreign.node import Loaded, Node, shown
 from qfr.foreign.tau2_messages import content
-from qfr.foreign.text_calls import read_text_agent
 from qfr.foreign.trials import Plan, Simulation, sort_out
 from qfr.records import Ending
 
@@ -50,7 +55,6 @@ def read_trajectories(loaded: Loaded, name: str, options: Options) -> tuple[Fore
         The file.
     name : str
         File name; its stem is the model unless `options` name one.
-    options : Options
 
     Raises
     ------
@@ -125,17 +129,7 @@ def _info(source: tuple[str, str], name: str, options: Options) -> ForeignInfo:
         release=Release.not_applicable,
         release_reason="tau-bench v1 dropped no invented tool names",
         model=options.model or name.removesuffix(".json"),
-        agent="",
-        user_model="",
-        domain="",
-        git_commit="",
-        timestamp="",
-        trials=0,
-        plan_stated=False,
-        text_agent=False,
         max_steps=MAX_STEPS,
-        max_errors=None,
-        seed=None,
         user_tools=options.user_tools,
         source=shown_as,
         sha256=sha256,
@@ -218,3 +212,64 @@ def _arguments(node: Node) -> str:
 def _domain(system: str) -> str:
     found = _DOMAIN.match(system)
     return found[1].lower() if found else ""
+
+
+_ACTION = "Action:"
+_ANSWER = re.compile(r"API output:\s?")
+_RESPOND = "respond"
+# The action that speaks to the user.
+
+
+@dataclass(frozen=True)
+class _Action:
+    tool: str
+    arguments: str
+    # Canonical JSON.
+    says: str
+    # What `respond` tells the user.
+    thought: str
+    # What stands before the action.
+
+
+def read_text_agent(messages: Sequence[Message]) -> tuple[Message, ...] | None:
+    """Return the messages of a text agent with its actions as calls; None where no text agent wrote them."""
+    if any(message.calls for message in messages):
+        return None
+    actions = {m.index: a for m in messages if m.role is Requestor.agent and (a := _action(m.text))}
+    answered = any(m.role is Requestor.user and _ANSWER.match(m.text) for m in messages)
+    if not answered and all(action.tool != _RESPOND for action in actions.values()):
+        return None
+    read: list[Message] = []
+    asked = ""
+    for message in messages:
+        action = actions.get(message.index)
+        if action is not None and action.tool == _RESPOND:
+            read.append(replace(message, text=action.says))
+        elif action is not None:
+            asked = f"text-{message.index}"
+            call = Asked(asked, Requestor.agent, action.tool, action.arguments)
+            read.append(replace(message, text=action.thought, calls=(call,)))
+            continue
+        elif asked and message.role is Requestor.user and (found := _ANSWER.match(message.text)):
+            answer = ToolAnswer(asked, Requestor.agent, message.text[found.end() :], None)
+            read.append(replace(message, role=None, text="", results=(answer,)))
+        else:
+            read.append(message)
+        asked = ""
+    return tuple(read)
+
+
+def _action(text: str) -> _Action | None:
+    before, mark, after = text.rpartition(_ACTION)
+    if not mark:
+        return None
+    try:
+        found = json.loads(after.strip())
+        if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+            return None
+        arguments = found.get("arguments")
+        says = arguments.get("content") if isinstance(arguments, dict) else None
+        written = canonical({} if arguments is None else arguments)
+    except (ValueError, RecursionError):
+        return None
+    return _Action(found["name"], written, says if isinstance(says, str) else "", before.strip())

@@ -5,16 +5,21 @@ program's own default. A simulation is *excluded* when the program did not score
 ``infrastructure_error`` (the program's metrics remove these first), or it has no reward and its end alone
 does not decide. All others count as the reward says. By the program's rule that is 0 for every end but
 ``user_stop`` and ``agent_stop``, so an end by a limit or by an error of one side needs no reward in the file.
+
+Releases before 1.0.1 dropped simulations in which the agent invented a tool name (`find_release`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qfr.errors import LogError, did_you_mean
 from qfr.foreign.common import (
+    FailureKind,
+    ForeignCall,
     ForeignEpisode,
     ForeignInfo,
     ForeignRun,
@@ -24,9 +29,7 @@ from qfr.foreign.common import (
     SourceKind,
 )
 from qfr.foreign.conversation import converse
-from qfr.foreign.inventories import user_tools_of
 from qfr.foreign.node import Loaded, Node, combined, load, shown, shown_name
-from qfr.foreign.release import censoring, day, find_release
 from qfr.foreign.tau2_messages import read_messages
 from qfr.foreign.trials import Plan, Simulation, sort_out
 from qfr.records import Ending
@@ -73,7 +76,6 @@ def read_folder(path: Path, options: Options) -> ForeignRun:
     ----------
     path : Path
         The metadata file; the simulations stand in the folder `simulations` beside it.
-    options : Options
 
     Raises
     ------
@@ -169,14 +171,10 @@ def _stated(root: Node, info: Node) -> ForeignInfo:
         git_commit=_text(info, "git_commit"),
         timestamp=_text(root, "timestamp"),
         trials=info.get("num_trials").count_or(0, 10_000),
-        plan_stated=False,
-        text_agent=False,
         max_steps=info.get("max_steps").count_or(DEFAULT_MAX_STEPS),
         max_errors=info.get("max_errors").count_or(DEFAULT_MAX_ERRORS),
         seed=info.get("seed").whole_or_none(),
         user_tools=user_tools_of(domain) | _declared(root, environment),
-        source="",
-        sha256="",
     )
 
 
@@ -268,3 +266,111 @@ def _doubts(episodes: tuple[ForeignEpisode, ...], max_errors: int, ticks: int) -
     if odd:
         said.append(f"{odd} simulations have reward 1 although they did not end by user_stop or agent_stop")
     return said
+
+
+FIXED = "2026-04-29"
+# Day of the change (its pull request 273) after which an invented name no longer crashes the reward replay.
+
+_DAY = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})(?!\d)")
+_SCORED_BY_REPLAY = ("user_stop", "agent_stop")
+
+
+@dataclass(frozen=True)
+class Dating:
+    """A release and how it was found out."""
+
+    release: Release
+    reason: str
+    survivors: int
+    # Scored simulations in which the agent invented a name although the reward was replayed.
+
+
+def day(timestamp: str) -> str | None:
+    """Return the day of a timestamp as `2026-04-29`, None when it does not begin with one."""
+    found = _DAY.match(timestamp)
+    return "-".join(found.groups()) if found else None
+
+
+def find_release(
+    told: Release | None, days: list[str], episodes: tuple[ForeignEpisode, ...], *, has_modes: bool
+) -> Dating:
+    """Find out the release of the program that wrote a file. The file itself does not name it.
+
+    Parameters
+    ----------
+    told : Release or None
+        What the caller knows; it wins.
+    days : list of str
+        Days on which the run and its simulations began.
+    episodes : tuple of ForeignEpisode
+        Scored simulations.
+    has_modes : bool
+        Some simulation has the field ``mode``, which release 1.0.0 added.
+    """
+    survivors = sum(
+        found.termination_reason in _SCORED_BY_REPLAY and any(map(_invented, found.calls))
+        for found in episodes
+    )
+    if told is not None:
+        return Dating(told, "as told", survivors)
+    first = min(days, default=None)
+    if first is not None and first < FIXED:
+        return Dating(Release.before, f"the run began on {first}, the change is of {FIXED}", survivors)
+    if survivors:
+        return Dating(Release.since, f"{survivors} scored simulations hold an invented tool name", survivors)
+    if not has_modes and episodes:
+        why = "no simulation has the field 'mode', which 1.0.0 added"
+        if first is not None:
+            why += f"; yet the run began on {first}, after the change of {FIXED}: --release settles it"
+        return Dating(Release.before, why, 0)
+    if first is not None:
+        why = f"the run began on {first}, after the change of {FIXED}, unless an older release was installed"
+        return Dating(Release.since, why, 0)
+    return Dating(Release.unknown, "the file has no date", 0)
+
+
+def censoring(dating: Dating) -> list[str]:
+    """What a reader must know about the tool-name channel."""
+    if dating.release is Release.before:
+        text = (
+            f"written before tau2-bench 1.0.1 ({dating.reason}): a simulation in which the agent invented a "
+            "tool name was dropped by the program, so the tool-name channel is censored and the success rate "
+            "is that of the survivors"
+        )
+        if dating.survivors:
+            text += f"; yet {dating.survivors} scored simulations hold such a name, so not all were dropped"
+        return [text]
+    if dating.release is Release.unknown:
+        return [
+            f"it is not known whether tau2-bench 1.0.1 or an earlier release wrote this ({dating.reason}); "
+            "an earlier one dropped simulations with invented tool names, so the tool-name channel may be "
+            "censored"
+        ]
+    return []
+
+
+def _invented(call: ForeignCall) -> bool:
+    return (
+        call.requestor is Requestor.agent
+        and call.failure is FailureKind.tool_name
+        and not call.role_confusion
+    )
+
+
+# The customer's phone in tau2-bench's telecom domain (Barres et al. 2025, arXiv:2506.07982): 30 tools.
+TELECOM = frozenset(
+    {
+        "can_send_mms", "check_apn_settings", "check_app_permissions", "check_app_status",
+        "check_data_restriction_status", "check_installed_apps", "check_network_mode_preference",
+        "check_network_status", "check_payment_request", "check_sim_status", "check_status_bar",
+        "check_vpn_status", "check_wifi_calling_status", "check_wifi_status", "connect_vpn", "disconnect_vpn",
+        "grant_app_permission", "make_payment", "reboot_device", "reseat_sim_card", "reset_apn_settings",
+        "run_speed_test", "set_apn_settings", "set_network_mode_preference", "toggle_airplane_mode",
+        "toggle_data", "toggle_data_saver_mode", "toggle_roaming", "toggle_wifi", "toggle_wifi_calling",
+    }
+)  # fmt: skip
+
+
+def user_tools_of(domain: str) -> frozenset[str]:
+    """Return the user's tools of a published domain; empty where it has none or is not known."""
+    return TELECOM if domain.startswith("telecom") else frozenset()

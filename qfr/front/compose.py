@@ -64,7 +64,15 @@ def to_cell(cfg: DictConfig) -> CellConfig:
 def _name_model(plain: dict[Any, Any]) -> None:
     """Name a model that has no name."""
     model, engine = plain.get("model"), plain.get("engine")
-    if not isinstance(model, dict) or model.get("name") is not None:
+    if not isinstance(model, dict):
+        return
+    given = [key for key in ("path", "base") if model.get(key) is not None]
+    if len(given) == 1 and model.get("package") is not None:
+        raise ConfigError(
+            f"model.{given[0]} is given for {model.get('name')}, which is a file that qfr ships",
+            hint=f"model=local model.{given[0]}=FILE",
+        )
+    if model.get("name") is not None:
         return
     server = engine.get("server") if isinstance(engine, dict) else None
     served = isinstance(server, dict) and isinstance(engine, dict) and engine.get("kind") == EngineKind.openai

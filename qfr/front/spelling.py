@@ -38,8 +38,15 @@ def choices_in(folders: Iterable[Path]) -> Choices:
 
 
 def respell(arguments: Iterable[str], choices: Choices) -> list[str]:
-    """The arguments, options included, with their values as they were meant."""
-    return [_argument(one, choices) for one in arguments]
+    """The arguments, options included, with their values as they were meant.
+
+    A file of one's own without a model is `model=local`, and not the default model with another file.
+    """
+    meant = [_argument(one, choices) for one in arguments]
+    keys = {one.partition("=")[0].lstrip("+") for one in meant}
+    if keys & {"model.path", "model.base"} and not keys & {"model", "experiment"}:
+        meant.append("model=local")
+    return meant
 
 
 def replacing(arguments: Iterable[str]) -> list[str]:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from qfr.tracking.store import Store
     from qfr.tracking.writing.claims import Claimant
 
+# Of the value of a param of the sweep's run; longer lists are cut.
+_LONGEST_PARAM = 500
 # What answered, in the line of times.
 _ENGINES = {
     EngineKind.llama_cpp: "llama.cpp",
@@ -219,7 +221,8 @@ def register_sweep(
     cells = planned(configs)
     patience = Patience(tracking.patience, lambda line: console(stderr=True).print(line, markup=False))
     run_id = patience.call(
-        "opening the sweep", lambda: open_sweep(store, sweep, name=name, tags=tags, planned=cells)
+        "opening the sweep",
+        lambda: open_sweep(store, sweep, name=name, tags=tags, planned=cells, params=params_of(grid)),
     )
     # What is known of finished cells if MLflow goes away later.
     under = None if found is None else found.id
@@ -243,6 +246,14 @@ def axes_of(cells: Sequence[CellConfig]) -> list[tuple[str, list[str]]]:
         ("faults", [str(one.fault.kind) for one in cells]),
         ("suites", [one.suite.name for one in cells]),
     ]
+
+
+def params_of(grid: Grid) -> dict[str, str]:
+    """What a grid spans, as the params of its sweep's run; the build where llama.cpp plays it."""
+    spans = {name: dict.fromkeys(values) for name, values in axes_of([one.config for one in grid.cells])}
+    commits = dict.fromkeys(one.design.llama_commit for one in grid.cells if one.design.llama_commit)
+    found = {name: ", ".join(values)[:_LONGEST_PARAM] for name, values in spans.items()}
+    return found | {"cells": str(len(grid.cells))} | ({"llama_commit": ", ".join(commits)} if commits else {})
 
 
 def left_running(store: Store, grid: Grid, who: Claimant) -> list[str]:

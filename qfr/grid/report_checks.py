@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qfr.analysis.contrast.family import Selector, selector
-from qfr.analysis.contrast.named_groups import parse_groups
+from qfr.analysis.contrast.groups import parse_groups
 from qfr.analysis.levels import Axis, order_key
 from qfr.analysis.published import NAMES
 from qfr.analysis.targets import Target

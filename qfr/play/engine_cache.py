@@ -1,4 +1,4 @@
-"""Opening engines: one loaded model at a time, kept while the next cells use the same file and settings."""
+"""Opening engines: a loaded model is kept while the next cells use the same file and settings."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from qfr.engine.files.resolve import resolve
 from qfr.engine.files.vram import process_bytes
 from qfr.engine.native.turn import schemas
 from qfr.engine.pool import WorkerPool, on_gpu, workers_for
+from qfr.engine.sampling import Sampling
 from qfr.engine.scripted import Policy, ScriptedEngine, ScriptedStreams
 from qfr.engine.worker import WorkerEngine
 from qfr.episode import Rules
@@ -53,11 +54,12 @@ def _say(line: str) -> None:
 
 
 class Shelf:
-    """Holds at most one loaded engine."""
+    """Holds the engines used last: one, or as many as it is told to keep."""
 
     def __init__(self) -> None:
-        self._key: tuple[object, ...] = ()
-        self._engine: Engine | None = None
+        self._most = 1
+        self._held: dict[tuple[object, ...], Engine] = {}
+        # The one used last comes last.
 
     def take(self, cell: CellConfig, world: World, system: str) -> tuple[Engine, ModelFile | None]:
         """The engine for a cell: the one that stands here, or a new one (the old one is closed first).
@@ -69,36 +71,50 @@ class Shelf:
         if cell.engine.kind is EngineKind.scripted:
             self.clear()
             policy, streams = scripted_policy(cell, world), cell.engine.streams
-            self._engine = ScriptedStreams(policy, streams) if streams > 1 else ScriptedEngine(policy)
-            return self._engine, None
+            return ScriptedStreams(policy, streams) if streams > 1 else ScriptedEngine(policy), None
         if cell.engine.kind is EngineKind.openai:
-            key: tuple[object, ...] = (repr(cell.engine.server), cell.engine.seed)
-            if self._engine is None or key != self._key:
+            sampling = Sampling.of(cell.engine, "")
+            key: tuple[object, ...] = (repr(cell.engine.server), cell.engine.seed, sampling)
+            if key not in self._held:
                 from qfr.engine.openai.engine import OpenAIEngine
 
-                self.clear()
-                self._engine = OpenAIEngine(cell.engine.server, cell.engine.seed)
-                self._key = key
-            return self._engine, None
+                self._drop(self._most - 1)
+                self._held[key] = OpenAIEngine(cell.engine.server, cell.engine.seed, sampling=sampling)
+            return self._use(key), None
         take_gpu(cell.engine.gpus, _say)
         model = resolve(cell.model, cell.quant, Path(cell.tracking.root) / "models")
         n_ctx = cell.engine.n_ctx or context_need(cell, world, system)
         key = (model.path, model.sha256, repr(cell.engine), n_ctx)
-        broken = isinstance(self._engine, WorkerPool) and not self._engine.whole
-        if self._engine is None or key != self._key or broken:
-            self.clear()
-            self._engine = loaded = WorkerPool(model, cell.engine, n_ctx)
-            self._key = key
+        known = self._held.get(key)
+        if isinstance(known, WorkerPool) and not known.whole:
+            self._held.pop(key).close()
+        if key not in self._held:
+            self._drop(self._most - 1)
+            self._held[key] = loaded = WorkerPool(model, cell.engine, n_ctx)
             assure(loaded, cell.engine, Path(cell.tracking.root), _say)
             for note in loaded.info.notes():
                 _say(f"{cell.model.name}: chat template: {note}")
-        return self._engine, model
+        return self._use(key), model
+
+    def keep(self, most: int) -> None:
+        """Keep so many from now on, at least one."""
+        self._most = most
+        self._drop(most)
 
     def clear(self) -> None:
-        """Close the engine, if there is one. A dead or interrupted one is only forgotten."""
-        engine, self._engine, self._key = self._engine, None, ()
-        if engine is not None:
+        """Close all engines. A dead or interrupted one is only forgotten."""
+        held, self._held = self._held, {}
+        for engine in held.values():
             engine.close()
+
+    def _use(self, key: tuple[object, ...]) -> Engine:
+        engine = self._held[key] = self._held.pop(key)
+        return engine
+
+    def _drop(self, most: int) -> None:
+        """Close those that were not used for longest, until so many are left."""
+        while len(self._held) > most:
+            self._held.pop(next(iter(self._held))).close()
 
 
 def players(engine: Engine, cell: CellConfig, tasks: int) -> list[Engine]:

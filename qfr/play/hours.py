@@ -18,7 +18,7 @@ from qfr.grid.checks import tasks_of
 from qfr.grid.grid import Grid, Walk
 from qfr.grid.plan import FINISHED
 from qfr.play.progress import span
-from qfr.play.speed import Measured, remembered
+from qfr.play.speed import Measured, Speed, remembered
 from qfr.records import FaultKind
 from qfr.world.base import sites
 
@@ -115,7 +115,10 @@ def expected(
         if speed is None:
             out.append(Expected(name, None, ""))
             continue
-        seconds = sum(_by_speed(walk, clean, faults, speed) for walk, clean, faults in walks)
+        seconds = sum(
+            by_speed(cell, walk.cells[0].design.prompt.text, clean, faults, speed.speed)
+            for walk, clean, faults in walks
+        )
         workers = workers_for(cell.engine, len(tasks_of(cell.suite)))
         seconds /= workers
         basis = f"measured speed and {_TURN_TOKENS} tokens a turn"
@@ -148,13 +151,13 @@ def _same(cell: CellConfig, one: Measured) -> bool:
     return (one.model, one.quant, one.n_threads, one.streams) == wanted
 
 
-def _by_speed(walk: Walk, clean: int, faults: int, one: Measured) -> float:
-    tasks = tasks_of(walk.cells[0].config.suite)
+def by_speed(cell: CellConfig, prompt: str, clean: int, faults: int, speed: Speed) -> float:
+    """Seconds that so many clean and fault episodes of a cell's suite take one worker at a measured speed."""
+    tasks = tasks_of(cell.suite)
     turns = 1 + sum(len(task.gold_calls) for task in tasks) / len(tasks)
     written = clean * turns + faults * _FAULT_TURNS
-    prompt = len(walk.cells[0].design.prompt.text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN
-    read = prompt + _MESSAGE_TOKENS * (written + clean)
-    return read / one.speed.prefill + written * _TURN_TOKENS / one.speed.decode
+    read = len(prompt.encode("utf-8", "replace")) / _BYTES_PER_TOKEN + _MESSAGE_TOKENS * (written + clean)
+    return read / speed.prefill + written * _TURN_TOKENS / speed.decode
 
 
 def _times(tracking: TrackingConfig, root: Path) -> Times:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from qfr.config import CellConfig
+from qfr.engine.base import Engine
 from qfr.errors import MachineryError, ModelFileError, QfrError, TrackingError
 from qfr.grid.checks import build_world, part_of
 from qfr.grid.design import design_of
@@ -24,7 +25,7 @@ from qfr.records import FaultKind
 from qfr.registration.record_reader import is_id
 from qfr.registration.run_under import marks
 
-# The engine that the jobs of this process share, so that one loaded model serves all its prompts.
+# What the jobs of this process share, so that one loaded model serves all its prompts.
 _SHELF = Shelf()
 
 
@@ -77,6 +78,21 @@ def _run(cell: CellConfig, configs: Sequence[CellConfig]) -> tuple[CellOutcome, 
         # A dead or broken engine serves no other cell.
         _SHELF.clear()
     return outcomes
+
+
+def load_engine(cell: CellConfig) -> Engine:
+    """Load what a cell is played with; the next job of the same file and settings finds it loaded.
+
+    Raises
+    ------
+    ModelFileError, MachineryError
+    """
+    return _SHELF.take(cell, build_world(cell.suite), design_of(cell).prompt.text)[0]
+
+
+def keep_engines(most: int) -> None:
+    """Keep so many models loaded from now on: files that are played in turns need not be loaded again."""
+    _SHELF.keep(most)
 
 
 def asked_registration(cell: CellConfig) -> str | None:

@@ -18,10 +18,10 @@ class Kind(StrEnum):
     # A line with a band over a numeric x.
     columns = "columns"
     # A line with whiskers over categories along x.
+    points = "points"
+    # Marks with whiskers over categories along x.
     bars = "bars"
     # Stacked bars along x, one row per category; a diamond marks the sum.
-    heat = "heat"
-    # Coloured squares.
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class Chart:
     zero: bool = False
     # A line at zero.
     log: bool = False
+    empty: str = "nothing to show"
+    # What a chart without marks says.
 
 
 @dataclass(frozen=True)

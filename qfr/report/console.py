@@ -12,7 +12,7 @@ from rich.text import Text
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.results import Contrast
-from qfr.analysis.tablejson import Further
+from qfr.analysis.tablefile import Further
 from qfr.analysis.targets import Target
 from qfr.report.content.build import Report
 from qfr.report.content.explain import Explained
@@ -22,7 +22,7 @@ from qfr.report.tables.cells import recovery_tables
 from qfr.report.tables.contrasts import group_table, interaction_table
 from qfr.report.tables.formats import p_value, percent, signed
 from qfr.report.tables.ranking import rankings
-from qfr.report.tables.views import Table as View
+from qfr.report.tables.specs import Table as View
 from qfr.report.words import answers, overview, varies
 
 #: Turned signs that the terminal lists; the page lists all.
@@ -55,7 +55,7 @@ def print_report(report: Report, console: Console) -> None:
         console.print(_table(view))
     for group in groups(report, policy):
         console.print()
-        console.print(_plain(f"{group.title}: A − B in points, {policy} scoring", "bold"))
+        console.print(_plain(f"{group.title}: A − B in points{group.scoring}", "bold"))
         console.print(contrasts_table(group, narrow=console.width < 100))
     for group in memory_groups(report, policy):
         console.print()
@@ -154,7 +154,7 @@ def contrasts_table(group: Group, *, narrow: bool = False) -> Table:
     table = _new("Preset" if group.along.value == "quant" else "Prompt", "A − B")
     targets = group.panels[-1:] if narrow else group.panels
     for target in targets:
-        table.add_column(TITLES[target], justify="right")
+        table.add_column(group.titled(target), justify="right")
     table.add_column("sign p", justify="right")
     for row in group.rows:
         for pair in group.pairs:
@@ -165,7 +165,7 @@ def contrasts_table(group: Group, *, narrow: bool = False) -> Table:
                 _plain("" if found[-1] is None else p_value(found[-1].sign_p)),
             )
     table.caption = (
-        f"sign p: {TITLES[group.panels[-1]].lower()}, unadjusted; ~ interval too short; = degenerate"
+        f"sign p: {group.titled(group.panels[-1]).lower()}, unadjusted; ~ interval too short; = degenerate"
     )
     table.caption_justify = "left"
     return table

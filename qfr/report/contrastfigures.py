@@ -1,12 +1,12 @@
-"""Figures of contrasts besides Figure 1: decomposition, prompt by preset, ladder."""
+"""Figures of contrasts: differences, what they are made of, prompt by preset, ladder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qfr.analysis.cells import CellSummary
 from qfr.analysis.contrast.ladder import KINDS, Ladder
-from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.levels import NOT_STATED, Axis, order_key
 from qfr.analysis.pairing import variant_names
 from qfr.analysis.results import Contrast
 from qfr.analysis.targets import Target
@@ -19,72 +19,126 @@ from qfr.report.tables.formats import percent, signed
 from qfr.scope import group
 
 _SUM = -1
-#: Parts of a full-pipeline difference, and the style of each.
-_PARTS = ("certified by both", "by A only", "by B only")
+#: Parts of a full-pipeline difference, in the order of their styles, and their columns.
+_PARTS = {"certified by both": "shared_points", "by A only": "only_a_points", "by B only": "only_b_points"}
+
+
+def difference_figure(group: Group, how: str) -> Figure:
+    """Figure 1 of Hu 2026 for any group; `how` says how the intervals were computed."""
+    left_out = len(group.pairs) - len(group.drawn_pairs)
+    left = f" {left_out} further pairs stand in the table." if left_out else ""
+    better = "recovers better" if any(c.fault != "none" for c in group.contrasts) else "succeeds more often"
+    own, span = "" if group.logs else " (own clean sets: A/B)", _common_span(group)
+    return Figure(
+        f"Differences{group.scoring}",
+        f"A − B in points (positive: A {better}) with 95 % percentile task-bootstrap intervals "
+        f"({how}){group.scoring}. Below each tick: n = tasks that enter{own}. Open marks: "
+        f"an interval that is too short for so few or so equal tasks, or none.{left}",
+        tuple(_differences(group, target, span) for target in group.panels),
+        tuple((at, f"{a} − {b}") for at, (a, b) in enumerate(group.drawn_pairs)),
+    )
+
+
+def _differences(group: Group, target: Target, span: tuple[float, float]) -> Chart:
+    """One panel, the numbers of tasks below each tick, one line per pair."""
+    pairs = group.drawn_pairs
+    found = {row: [group.find(row, pair, target) for pair in pairs] for row in group.rows}
+    named = {row: () if row == NOT_STATED else (row,) for row in group.rows}
+    ticks = {row: "\n".join((*named[row], *map(_tasks, found[row]))) for row in group.rows}
+    series = []
+    for at, (a, b) in enumerate(pairs):
+        shown = [(row, c) for row in group.rows if (c := found[row][at]) and c.points is not None]
+        series.append(Series(f"{a} − {b}", at, tuple(_difference(ticks[row], row, c) for row, c in shown)))
+    chart = Chart(
+        group.titled(target), Kind.points, tuple(ticks.values()), tuple(series), "points", span=span
+    )
+    return replace(chart, zero=True, empty="not estimable")
+
+
+def _tasks(c: Contrast | None) -> str:
+    if c is None:
+        return "not run"
+    return f"{c.n_tasks_a}/{c.n_tasks_b}" if c.target == Target.own else f"n {c.n_tasks}"
+
+
+def _difference(at: str, row: str, c: Contrast) -> Mark:
+    n = f"n = {c.n_tasks}" if c.target != Target.own else f"n = {c.n_tasks_a} and {c.n_tasks_b}"
+    where = f"row {c.id}" if c.id else ""
+    lines = (
+        f"{row}: {c.a} − {c.b}",
+        f"{signed(c.points)} points {interval(c)}",
+        n,
+        (c.reason or "")[:90],
+        where,
+    )
+    told = "\n".join(line for line in lines if line)
+    return Mark(at, c.points or 0.0, c.low, c.high, not c.reliable, told)
+
+
+def _common_span(group: Group) -> tuple[float, float]:
+    """Of all panels; never less than ten points either way, so that nothing looks large for want of more."""
+    places = [(row, pair) for row in group.rows for pair in group.drawn_pairs]
+    shown = [group.find(*place, target) for target in group.panels for place in places]
+    ends = [end for c in shown if c for end in (c.low, c.high, c.points) if end is not None]
+    low, high = min(-10.0, *ends, 0.0), max(10.0, *ends, 0.0)
+    room = 0.08 * (high - low)
+    return low - room, high + room
 
 
 def decomposition_figure(group: Group) -> Figure | None:
     """Bars: what each full-pipeline difference is made of; None where there is none."""
     charts = []
     for pair in group.drawn_pairs:
-        found = [(row, c) for row in group.rows if (c := group.find(row, pair, Target.full)) is not None]
-        kept = [(row, c, c.decomposition) for row, c in found if c.decomposition is not None]
-        if not kept:
-            continue
-        parts = [[(row, split.shared) for row, _, split in kept]]
-        parts.append([(row, split.only_a) for row, _, split in kept])
-        parts.append([(row, split.only_b) for row, _, split in kept])
-        series = [
-            Series(
-                name, at, tuple(Mark(row, v, hover=f"{row}, {name}: {signed(v)} points") for row, v in values)
+        found = [(row, group.find(row, pair, Target.full)) for row in group.rows]
+        kept = [(row, c) for row, c in found if c is not None and c.shared_points is not None]
+        if kept:
+            series = [_part(at, name, kept) for at, name in enumerate(_PARTS)]
+            sums = tuple(
+                Mark(
+                    row,
+                    c.points or 0.0,
+                    hover=f"{row}, full pipeline: {signed(c.points)} {interval(c)}\n{_steps(c)}",
+                )
+                for row, c in kept
             )
-            for at, (name, values) in enumerate(zip(_PARTS, parts, strict=True))
-        ]
-        sums = tuple(
-            Mark(
-                row,
-                c.points or 0.0,
-                hover=f"{row}, full pipeline: {signed(c.points)} {interval(c)}\n{_steps(c)}",
-            )
-            for row, c, _ in kept
-        )
-        series.append(Series("full pipeline", _SUM, sums))
-        title = f"{pair[0]} − {pair[1]}"
-        charts.append(
-            Chart(title, Kind.bars, group.rows, tuple(series), "points", span=_span(found), zero=True)
-        )
+            series.append(Series("full pipeline", _SUM, sums))
+            title = f"{pair[0]} − {pair[1]}"
+            chart = Chart(title, Kind.bars, group.rows, tuple(series), "points", span=_span(kept), zero=True)
+            charts.append(chart)
     if not charts:
         return None
     n = next(c.n_tasks for c in group.contrasts if c.target == Target.full and c.family is None)
     return Figure(
         f"What the full-pipeline difference is made of, {group.policy} scoring",
         f"A − B in points, n = {n} tasks. The bars add up to the full-pipeline difference (diamond): tasks "
-        "that "
-        "both certified (recovery alone), tasks that only A certified, tasks that only B certified. Exact "
-        "sums, no interval; the intervals of the total stand in figure and table above.",
+        "that both certified (recovery alone), tasks that only A certified, tasks that only B certified. "
+        "Exact sums, no interval; the intervals of the total stand in figure and table above.",
         tuple(charts),
         tuple(enumerate(_PARTS)),
     )
 
 
-def _span(found: list[tuple[str, Contrast]]) -> tuple[float, float]:
+def _part(style: int, name: str, kept: list[tuple[str, Contrast]]) -> Series:
+    values = [(row, getattr(c, _PARTS[name])) for row, c in kept]
+    marks = (Mark(row, value, hover=f"{row}, {name}: {signed(value)} points") for row, value in values)
+    return Series(name, style, tuple(marks))
+
+
+def _span(kept: list[tuple[str, Contrast]]) -> tuple[float, float]:
     """A common scale, never less than ten points either way."""
     low, high = -10.0, 10.0
-    for _, c in found:
-        split = c.decomposition
-        if split is not None:
-            parts = (split.shared, split.only_a, split.only_b)
-            low = min(low, sum(part for part in parts if part < 0))
-            high = max(high, sum(part for part in parts if part > 0))
+    for _, c in kept:
+        parts = [getattr(c, column) for column in _PARTS.values()]
+        low = min(low, sum(part for part in parts if part < 0))
+        high = max(high, sum(part for part in parts if part > 0))
     room = 0.06 * (high - low)
     return low - room, high + room
 
 
-def _steps(contrast: Contrast) -> str:
-    split = contrast.decomposition
-    if split is None or split.screening is None:
+def _steps(c: Contrast) -> str:
+    if c.screening_points is None:
         return ""
-    return f"screening {signed(split.screening)}, rates on own sets {signed(split.own_rates)}"
+    return f"screening {signed(c.screening_points)}, rates on own sets {signed(c.own_rates_points)}"
 
 
 @dataclass(frozen=True)
@@ -192,9 +246,8 @@ def ladder_figure(ladder: Ladder) -> Figure:
     return Figure(
         f"{ladder.key.model} under {ladder.key.prompt}: the ladder, {ladder.policy} scoring",
         "Successful fault episodes in % on each preset's own certified tasks; whiskers: Wilson 95 % "
-        "intervals over "
-        "episodes, which are not independent within a task. n stands in the table. Hollow: fewer than eight "
-        "certified tasks.",
+        "intervals over episodes, which are not independent within a task. n stands in the table. Hollow: "
+        "fewer than eight certified tasks.",
         (chart,),
         tuple((at, _words(kind)) for at, kind in enumerate(KINDS) if series[at].marks),
         wide=True,

@@ -67,6 +67,20 @@ class Group:
         return PANELS if any(c.target in PANELS for c in self.contrasts) else (Target.clean,)
 
     @property
+    def logs(self) -> bool:
+        """Whether these are imported logs: nothing was injected, and both policies say the same."""
+        return all(c.executor == FOREIGN for c in self.contrasts)
+
+    @property
+    def scoring(self) -> str:
+        """The scoring policy for a title, where it makes a difference."""
+        return "" if self.logs else f", {self.policy} scoring"
+
+    def titled(self, target: Target) -> str:
+        """A target's title."""
+        return "Success" if self.logs and target is Target.clean else TITLES[target]
+
+    @property
     def drawn_pairs(self) -> tuple[Pair, ...]:
         """Pairs that a figure shows: all, or the highest level against each other one."""
         if len(self.pairs) <= 3:
@@ -118,6 +132,8 @@ def _arranged(report: Report, policy: str, along: Axis, contrasts: Iterable[Cont
 
 def title_of(key: CellKey, label: str = "") -> str:
     """Name a model and its setting; of the label of its group, what the names do not say."""
+    if key.executor == FOREIGN:
+        return " · ".join(part for part in (key.model, key.suite, key.context) if part)
     gate = "" if key.gate == "certified" else f"gate {key.gate}"
     trial = f"trial {key.trial}" if key.trial else ""
     more = [part for part in label.split(", ") if part and part not in key.context.split(", ")]
@@ -148,7 +164,7 @@ def _rest(contrast: Contrast, along: Axis) -> tuple[str, ...]:
     names = tuple("" if axis is along else str(getattr(contrast, axis.value) or "") for axis in axes)
     gate = "" if contrast.gate == "certified" else f"gate {contrast.gate}"
     trial = f"trial {contrast.trial}" if contrast.trial else ""
-    return (*names, contrast.suite, gate, trial, contrast.context)
+    return (*names, contrast.suite, gate, trial, contrast.scope)
 
 
 def _telling(keys: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:

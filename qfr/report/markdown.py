@@ -9,11 +9,12 @@ from qfr.report.content.build import Report
 from qfr.report.layout import groups, memory_groups
 from qfr.report.notices import notices
 from qfr.report.page import clip
+from qfr.report.tables.contrasts import contrast_table
+from qfr.report.tables.formats import spelled
 from qfr.report.tables.ranking import rankings
 from qfr.report.tables.registration import standing_table
 from qfr.report.tables.replication import replication
-from qfr.report.tables.views import Entry, Table, contrast_table
-from qfr.report.text import spelled
+from qfr.report.tables.specs import Entry, Table
 from qfr.report.words import answers, overview, varies
 
 #: Marks up, links, mentions someone or refers to an issue; model text may do none of these.
@@ -46,7 +47,7 @@ def render_markdown(report: Report) -> str:
         lines += [f"- {escaped(line.text)}" for line in answer.lines]
     for group in groups(report, options.policy.value):
         folded = _table(contrast_table((group,)))
-        title = f"Contrasts of {escaped(group.title)}, {options.policy.value} scoring"
+        title = f"Contrasts of {escaped(group.title)}{group.scoring}"
         lines += ["", f"<details><summary>{title}</summary>", "", *folded, "", "</details>"]
     for group in memory_groups(report, options.policy.value):
         title = f"{escaped(group.title)} at equal memory, {options.policy.value} scoring"

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qfr.analysis.cells import FEWEST_CERTIFIED
-from qfr.analysis.contrast.named_groups import not_run
+from qfr.analysis.contrast.groups import not_run
 from qfr.analysis.trials import FOREIGN
 from qfr.registration.status import Standing
 from qfr.report.content.build import Report
-from qfr.report.imports.page import limits
 from qfr.report.layout import PANELS, TITLES, cell_name
+from qfr.report.tables.imported import limits
 
 #: Names listed in one warning; the tables and files hold all of them.
 _MOST_NAMES = 12

@@ -8,12 +8,12 @@ from importlib.resources import files
 
 import jinja2
 
+from qfr.analysis.trials import FOREIGN
 from qfr.records import Policy
 from qfr.report.content.build import Report
+from qfr.report.content.imported import only_imported
 from qfr.report.content.transcripts import Transcripts
 from qfr.report.figures.palette import dark_of_light, script
-from qfr.report.imports.page import log_table
-from qfr.report.imports.process import only_imported
 from qfr.report.layout import groups, memory_groups, shortened
 from qfr.report.notices import Notice, notices
 from qfr.report.processfigures import process_figures
@@ -28,18 +28,24 @@ from qfr.report.sections import (
     map_view,
     prompt_sections,
 )
-from qfr.report.tables import cells as cellviews
-from qfr.report.tables import contrasts as contrasttables
-from qfr.report.tables import views
-from qfr.report.tables.ablations import ablation_sections
-from qfr.report.tables.agreement import agreement_tables
-from qfr.report.tables.process import parting_table, process_tables, rerun_table
+from qfr.report.tables.cells import (
+    cell_ids,
+    counted_table,
+    dropped_table,
+    full_tables,
+    process_table,
+    provenance_tables,
+    recovery_tables,
+)
+from qfr.report.tables.contrasts import family_table, group_table, together_table
+from qfr.report.tables.effects import ablation_sections, agreement_tables, repair_sections
+from qfr.report.tables.formats import spelled
+from qfr.report.tables.imported import log_table, made_table
+from qfr.report.tables.process import parting_table, process_tables, rerun_table, waste_table
 from qfr.report.tables.ranking import ONE_LOOK, Ranking, rankings
 from qfr.report.tables.registration import standing_table
-from qfr.report.tables.repairs import repair_sections
 from qfr.report.tables.replication import Replication, replication
-from qfr.report.tables.waste import waste_table
-from qfr.report.text import spelled
+from qfr.report.tables.specs import Table
 from qfr.report.words import Answer, answers, overview, varies
 
 #: A longer text is cut on the page; the files hold it whole.
@@ -56,7 +62,7 @@ class NamedTable:
 
     policy: str
     name: str
-    table: views.Table
+    table: Table
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Plan:
     title: str
     summary: str
     missing: tuple[str, ...]
-    table: views.Table
+    table: Table
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ class Page:
     # Under which conditions the verdicts hold.
     answers: tuple[Answer, ...]
     notices: tuple[Notice, ...]
-    imported: views.Table
+    imported: Table
     # Imported logs; no rows where there is none.
     logs_only: bool
     # The report is of imported logs alone: nothing was injected.
@@ -102,29 +108,29 @@ class Page:
     ablations: tuple[Illustrated, ...]
     repairs: tuple[Illustrated, ...]
     # Clauses of the prompt, with and without.
-    several: tuple[views.Table, ...]
+    several: tuple[Table, ...]
     # Several contrasts at once: adjusted tests, simultaneous intervals, named groups.
     recovery: tuple[NamedTable, ...]
     full: tuple[NamedTable, ...]
     process: tuple[Illustrated, ...]
-    reruns: views.Table | None
+    reruns: Table | None
     # None without a real rerun under a tighter budget.
-    process_tables: tuple[views.Table, ...]
+    process_tables: tuple[Table, ...]
     maps: tuple[FigureView, ...]
     transcripts: Transcripts | None
     log_index: str
-    partings: views.Table
+    partings: Table
     replication: Replication | None
     beside: tuple[FigureView, ...]
     # Figures of the replication.
-    clean: views.Table
-    faulted: views.Table
-    permanent: views.Table | None
-    waste: views.Table | None
+    clean: Table
+    faulted: Table
+    permanent: Table | None
+    waste: Table | None
     # Loops, forced ends, costs per solved episode.
-    dropped: views.Table
-    provenance: tuple[views.Table, ...]
-    ids: views.Table
+    dropped: Table
+    provenance: tuple[Table, ...]
+    ids: Table
 
 
 def render_page(report: Report) -> str:
@@ -185,8 +191,8 @@ def page_of(report: Report) -> Page:
         ablations=ablation_sections(report),
         repairs=repair_sections(report),
         several=_several(report),
-        recovery=tuple(NamedTable(p, *row) for p in names for row in cellviews.recovery_tables(report, p)),
-        full=tuple(NamedTable(p, *row) for p in names for row in cellviews.full_tables(report, p)),
+        recovery=tuple(NamedTable(p, *row) for p in names for row in recovery_tables(report, p)),
+        full=tuple(NamedTable(p, *row) for p in names for row in full_tables(report, p)),
         process=_process(report),
         reruns=_reruns(report),
         process_tables=process_tables(report.results),
@@ -196,13 +202,20 @@ def page_of(report: Report) -> Page:
         partings=parting_table(report.results),
         replication=beside,
         beside=() if beside is None else tuple(figure_view(one, False) for one in beside.figures),
-        clean=cellviews.process_table(report.results, faulted=False),
-        faulted=cellviews.process_table(report.results, faulted=True),
-        permanent=cellviews.counted_table(report.results),
+        clean=process_table(report.results, faulted=False),
+        faulted=process_table(report.results, faulted=True),
+        permanent=counted_table(report.results),
         waste=waste_table(report),
-        dropped=cellviews.dropped_table(report),
-        provenance=cellviews.provenance_tables(report.facts),
-        ids=cellviews.cell_ids(report.facts),
+        dropped=dropped_table(report),
+        provenance=tuple(
+            one
+            for one in (
+                made_table(report),
+                *provenance_tables(tuple(f for f in report.facts if f.executor != FOREIGN)),
+            )
+            if one.rows
+        ),
+        ids=cell_ids(report.facts),
     )
 
 
@@ -219,15 +232,15 @@ def clip(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text):,} characters)"
 
 
-def _several(report: Report) -> tuple[views.Table, ...]:
+def _several(report: Report) -> tuple[Table, ...]:
     policy = report.options.policy.value
     families = [
-        contrasttables.family_table(report.contrasts, family)
+        family_table(report.contrasts, family)
         for family in report.families
         if family.declared or _headline(report, family.members[0].place if family.members else None)
     ]
     together = [one for one in report.together if one.policy == policy]
-    tables = (*families, contrasttables.together_table(together), contrasttables.group_table(report.grouped))
+    tables = (*families, together_table(together), group_table(report.grouped))
     tables = (*tables, *agreement_tables(report))
     return tuple(table for table in tables if table.rows)
 
@@ -243,7 +256,7 @@ def _process(report: Report) -> tuple[Illustrated, ...]:
     if report.diagnosed is None:
         return ()
     agents = set(report.reference_agents)
-    found = process_figures(report.diagnosed)
+    found = process_figures(report.diagnosed, report.results)
     names = shortened(title for title, _ in found)
     return tuple(
         Illustrated(
@@ -256,7 +269,7 @@ def _process(report: Report) -> tuple[Illustrated, ...]:
     )
 
 
-def _reruns(report: Report) -> views.Table | None:
+def _reruns(report: Report) -> Table | None:
     found = rerun_table(report.results)
     return found if found.rows else None
 

@@ -5,20 +5,30 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from qfr.analysis.contexts import told_apart
 from qfr.analysis.contrast.ladder import Ladder
+from qfr.analysis.frames import told_apart
 from qfr.report.charts import Figure
 from qfr.report.content.build import Report
 from qfr.report.content.outcomes import MEANINGS, Map, agent_name
-from qfr.report.contrastfigures import OverPrompts, decomposition_figure, ladder_figure, prompt_figures
-from qfr.report.figures.draw import drawn, height, label
-from qfr.report.figures.heat import drawn_map, map_height
+from qfr.report.contrastfigures import (
+    OverPrompts,
+    decomposition_figure,
+    difference_figure,
+    ladder_figure,
+    prompt_figures,
+)
+from qfr.report.figures.draw import drawn, drawn_map, height, label, map_height
 from qfr.report.figures.palette import MARK_SIGNS
-from qfr.report.figures.panels import panels
 from qfr.report.layout import Group, shortened
-from qfr.report.tables import contrasts as contrasttables
-from qfr.report.tables import views
-from qfr.report.text import spelled
+from qfr.report.tables.contrasts import (
+    contrast_table,
+    further_table,
+    interaction_table,
+    ladder_table,
+    strata_table,
+)
+from qfr.report.tables.formats import spelled
+from qfr.report.tables.specs import Table
 
 
 @dataclass(frozen=True)
@@ -63,9 +73,9 @@ class Section:
     title: str
     agent: bool
     figures: tuple[FigureView, ...]
-    contrasts: views.Table
-    further: tuple[views.Table, ...]
-    families: tuple[views.Table, ...]
+    contrasts: Table
+    further: tuple[Table, ...]
+    families: tuple[Table, ...]
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ class Illustrated:
     title: str
     agent: bool
     figures: tuple[FigureView, ...]
-    tables: tuple[views.Table, ...]
+    tables: tuple[Table, ...]
 
 
 def figure_view(one: Figure, agent: bool) -> FigureView:
@@ -99,12 +109,12 @@ def contrast_section(sides: tuple[Group, ...], how: str) -> Section:
         title=first.title,
         agent=first.reference_agent,
         figures=(
-            *(_figure_one(group, how) for group in drawn_sides),
+            *(figure_view(difference_figure(group, how), first.reference_agent) for group in drawn_sides),
             *(figure_view(one, first.reference_agent) for one in bars),
         ),
-        contrasts=views.contrast_table(sides),
-        further=tuple(views.further_table(group) for group in sides),
-        families=tuple(views.family_table(group) for group in sides if group.families),
+        contrasts=contrast_table(sides),
+        further=tuple(table for group in sides if (table := further_table(group)).rows),
+        families=tuple(strata_table(group) for group in sides if group.families),
     )
 
 
@@ -120,7 +130,7 @@ def prompt_sections(report: Report, policies: tuple[str, ...]) -> tuple[Illustra
     sections = []
     for title, members in found.items():
         agent, cells = title.split(" · ")[0] in agents, members[0].cells
-        table = contrasttables.interaction_table(one for one in mine if cells.issuperset(one.cells))
+        table = interaction_table(one for one in mine if cells.issuperset(one.cells))
         figures = tuple(figure_view(one.figure, agent) for one in members)
         sections.append(Illustrated(names[title], agent, figures, (table,) if table.rows else ()))
     return tuple(sections)
@@ -133,7 +143,7 @@ def ladder_section(ladder: Ladder, agents: tuple[str, ...]) -> Illustrated:
         title=f"{ladder.key.model} {ladder.key.prompt}, {ladder.policy} scoring",
         agent=agent,
         figures=(figure_view(ladder_figure(ladder), agent),),
-        tables=(contrasttables.ladder_table(ladder),),
+        tables=(ladder_table(ladder),),
     )
 
 
@@ -143,8 +153,7 @@ def map_view(one: Map, title: str, agent: bool, policy: str) -> FigureView:
     left = f" {one.left_out} tasks, on which the cells differ least, are left out." if one.left_out else ""
     caption = (
         f"One square per task and fault site (rows, {len(one.rows)} sites) and cell (columns), {policy} "
-        "scoring: how the "
-        f"episode ended. Hover for the details; a click opens the transcript below.{left}"
+        f"scoring: how the episode ended. Hover for the details; a click opens the transcript below.{left}"
     )
     good = sum(code == 0 for row in one.codes for code in row)
     told = f"{one.title}: {good} of {len(one.rows) * len(one.columns)} squares are successes"
@@ -173,28 +182,6 @@ def log_index(report: Report) -> str:
         for one in cells
     ]
     return json.dumps(rows).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _figure_one(group: Group, how: str) -> FigureView:
-    pairs = group.drawn_pairs
-    left_out = len(group.pairs) - len(pairs)
-    left = f" {left_out} further pairs stand in the table." if left_out else ""
-    better = "recovers better" if any(c.fault != "none" for c in group.contrasts) else "succeeds more often"
-    caption = (
-        f"A − B in points (positive: A {better}) with 95 % percentile task-bootstrap intervals "
-        f"({how}), "
-        f"{group.policy} scoring. Below each tick: n = tasks that enter (own clean sets: A/B). Open marks: "
-        "an interval "
-        f"that is too short for so few or so equal tasks, or none.{left}"
-    )
-    height_one = 300 + 14 * len(pairs)
-    return FigureView(
-        title=f"Differences, {group.policy} scoring",
-        caption=caption + (_AGENT if group.reference_agent else ""),
-        panels=tuple(PanelView(p.title, p.label, p.spec, height_one) for p in panels(group)),
-        legend=tuple(_entry(at, f"{a} − {b}") for at, (a, b) in enumerate(pairs)),
-        agent=group.reference_agent,
-    )
 
 
 def _entry(style: int, name: str) -> LegendEntry:

@@ -46,10 +46,12 @@ async function episodes(agent, task) {
 }
 
 function siteKey(episode) {
+  if (episode.repeat !== undefined) return "trial " + (episode.repeat + 1);
   return episode.site === null ? "none" : episode.fault + "/" + episode.site;
 }
 
 function siteName(key, episode) {
+  if (key.startsWith("trial ")) return key;
   return key === "none" ? "clean pass" : episode.fault + ", site " + episode.site + " (" + episode.tool + ")";
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from qfr.analysis.cells import CellSummary
@@ -11,14 +11,14 @@ from qfr.analysis.decisions.verdict import Direction, Outcome
 from qfr.analysis.levels import NOT_STATED
 from qfr.analysis.pairing import level
 from qfr.analysis.results import Contrast
-from qfr.analysis.targets import CellKey, Target
-from qfr.analysis.trials import FOREIGN
+from qfr.analysis.targets import Target
+from qfr.analysis.trials import FOREIGN, Planned
 from qfr.records import Policy
 from qfr.report.content.build import Report
 from qfr.report.content.outcomes import ENDINGS
-from qfr.report.imports.page import logs_of
 from qfr.report.layout import PANELS, TITLES, Group, Pair, careful, cell_name, groups
 from qfr.report.tables.formats import counted, listed, percent, signed
+from qfr.report.tables.imported import logs_of
 from qfr.scope import NAMES, scope_of, varying
 
 #: Imported logs whose success the overview tells; the tables hold all.
@@ -33,6 +33,8 @@ class Line:
 
     text: str
     detail: str = ""
+    rows: str = ""
+    # Ids of the rows of results that it states, parted by spaces.
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ def overview(report: Report) -> tuple[str, ...]:
     policy = report.options.policy.value
     whole = [s for s in report.summaries if s.family is None and s.policy == policy]
     played = [s for s in whole if s.key.executor != FOREIGN]
-    limited = {one.key for one in logs_of(report) if one.plan.warnings}
-    lines = list(_imported([s for s in whole if s.key.executor == FOREIGN], limited))
+    plans = {one.table.cells: one.plan for one in logs_of(report)}
+    lines = list(_imported([s for s in whole if s.key.executor == FOREIGN], plans))
     if not whole:
         lines.append("No finished cell was found.")
     elif played:
@@ -108,7 +110,7 @@ def overview(report: Report) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _imported(logs: list[CellSummary], limited: set[CellKey]) -> Iterable[str]:
+def _imported(logs: list[CellSummary], plans: Mapping[tuple[str, ...], Planned]) -> Iterable[str]:
     """What imported logs say by themselves: no task of theirs was screened and no fault injected."""
     if logs:
         scored = counted(sum(s.episodes for s in logs), "scored simulation")
@@ -118,16 +120,16 @@ def _imported(logs: list[CellSummary], limited: set[CellKey]) -> Iterable[str]:
             told = ""
             if s.own.low is not None and s.own.high is not None:
                 told = f" [{100 * s.own.low:.1f}, {100 * s.own.high:.1f}]"
-            name = cell_name(s.key)
-            more = " ⚠ Limited: see Imported logs." if s.key in limited else ""
-            yield f"{name}: success {percent(s.own.value)}{told}, n = {s.own.n} tasks.{more}"
+            name, plan = cell_name(s.key), plans[s.cells]
+            more = " ⚠ Limited: see Imported logs." if plan.warnings else ""
+            yield f"{name} ({plan.source}): success {percent(s.own.value)}{told}, n = {s.own.n} tasks.{more}"
     if len(logs) > _MOST_LOGS:
         yield f"… and {len(logs) - _MOST_LOGS} more logs."
 
 
 def ahead(contrast: Contrast) -> str:
     """Say which side is shown to be ahead: ``a``, ``b``, or neither (empty)."""
-    found = contrast.verdict
+    found = contrast.decision
     if found is None:
         return ""
     if found.outcome is Outcome.WORSE or found.direction is Direction.WORSE:
@@ -140,7 +142,7 @@ def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
     rows = [(row, c) for row in group.rows if (c := group.find(row, pair, target)) is not None]
     labels: dict[str, list[str]] = defaultdict(list)
     for row, contrast in rows:
-        labels["no verdict" if contrast.verdict is None else contrast.verdict.label].append(row)
+        labels[contrast.verdict or "no verdict"].append(row)
     if not rows:
         return
     # Imported logs name no prompt.
@@ -149,8 +151,9 @@ def _pair_lines(group: Group, pair: Pair) -> Iterable[Line]:
         for label, named in labels.items()
     ]
     yield Line(
-        f"{pair[1]} against {pair[0]}: {'; '.join(parts)} ({TITLES[target].lower()}).",
+        f"{pair[1]} against {pair[0]}: {'; '.join(parts)} ({group.titled(target).lower()}).",
         f"{pair[0]} − {pair[1]}: {'; '.join(_told(row, c) for row, c in rows)}.",
+        " ".join(c.id for _, c in rows),
     )
 
 
@@ -178,9 +181,9 @@ def _detectable(report: Report) -> str:
     """The one detectable difference of a page: of the full pipeline, the largest over its contrasts."""
     policy = report.options.policy.value
     found = [
-        (c.detectable, c.n_tasks)
+        (c.detectable_points, c.n_tasks)
         for c in report.contrasts
-        if c.policy == policy and c.detectable is not None and c.target in (Target.full, Target.clean)
+        if c.policy == policy and c.detectable_points is not None and c.target in (Target.full, Target.clean)
     ]
     if not found:
         return ""

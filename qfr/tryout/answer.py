@@ -9,10 +9,9 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from qfr.analysis.decisions.files import percent, points
+from qfr.analysis.decisions.files import percent, points, size
 from qfr.analysis.decisions.sequential import Look, Sequential
 from qfr.analysis.decisions.verdict import Outcome
-from qfr.analysis.decisions.words import size
 from qfr.play.progress import span
 from qfr.tryout.files import Arm, Family
 from qfr.tryout.sequence import Answer, Tried, at_floor
@@ -34,8 +33,8 @@ def plan_lines(family: Family, limit: float | None, tasks: int, waves: int) -> l
         more = f", {publisher}" if publisher else ""
         lines.append(f"  {arm.label:<22} {size(arm.bytes):>10}  {arm.path.name}{more}: {what}")
     lines.append(
-        f"  up to {tasks:,} tasks a file in {waves} waves; it stops as soon as the answer is known "
-        f"({size(reference.bytes)} of memory for the weights at most; only logs on disk)"
+        f"  up to {tasks:,} tasks a file in {waves} wave{'s' if waves > 1 else ''}; "
+        "it stops as soon as the answer is known"
     )
     return lines
 
@@ -98,6 +97,8 @@ def lines(answer: Answer, waves: dict[Path, Waves], tasks: int, kv: str | None =
         out.append("  the only file that fits: nothing was compared")
     elif named is answer.reference:
         out.append(f"  the reference itself: no smaller file was shown to be not worse by more than {margin}")
+    if named is not None and answer.stopped:
+        out.append(f"  stopped: {answer.stopped}; the same command goes on")
     if named is not None:
         out.append("  " + serve_line(named, kv))
     return out

@@ -47,7 +47,7 @@ class Waves:
     """
 
     def __init__(self, cell: CellConfig, count: int) -> None:
-        self._cell, self._count = cell, count
+        self.cell, self._count = cell, count
         self._played: dict[int, Wave] = {}
         self._store: Store | None = None
 
@@ -65,9 +65,7 @@ class Waves:
         """
         if number not in self._played:
             shard = f"{number}/{self._count}" if self._count > 1 else None
-            self._played[number] = self._play(
-                replace(self._cell, suite=replace(self._cell.suite, shard=shard))
-            )
+            self._played[number] = self._play(replace(self.cell, suite=replace(self.cell.suite, shard=shard)))
         return self._played[number]
 
     def _play(self, cell: CellConfig) -> Wave:
@@ -95,7 +93,7 @@ class Waves:
 
     def _load(self, run_id: str) -> LoggedCell:
         if self._store is None:
-            tracking = self._cell.tracking
+            tracking = self.cell.tracking
             self._store = open_store(tracking.uri, Path(tracking.root), tracking.experiment)
         return load_cell(self._store, self._store.client.get_run(run_id), str(SCORER_VERSION))
 

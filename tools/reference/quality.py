@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from qfr.cell import Track, walk
-from qfr.config import EngineConfig, EngineKind, ExecutorKind, Gate, ServerConfig
+from qfr.config import EngineConfig, EngineKind, ExecutorKind, Gate, Noise, ServerConfig
 from qfr.engine.base import Engine
 from qfr.engine.files.gguf import open_model
 from qfr.engine.llama.engine import LlamaEngine
@@ -172,6 +172,11 @@ def open_engine(path: Path, cache: Path) -> LlamaEngine:
         streams=1,
         workers=1,
         seed=1,
+        temperature=0.0,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        noise=Noise.shared,
         skill={},
         server=server,
         gpus=[],

@@ -77,8 +77,6 @@ def ablations(
 
     Parameters
     ----------
-    tables : iterable of TaskTable
-    options : qfr.stats.intervals.Options
     seed : int
         Monte Carlo only, which the differences on own sets always are.
 

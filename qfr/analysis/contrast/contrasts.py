@@ -1,5 +1,9 @@
 """Contrasts: A minus B on one axis with the others fixed, for every target, with interval and exact tests.
 
+Each contrast has the paper's percentile interval (paired, or two-sample for *own*). Words rest on `bayesian`.
+`stratified` resamples within families, for targets that every task of the suite enters: there the counts per
+family are fixed by the design.
+
 Example
 -------
 Read a table of published per-task successes and contrast its presets::
@@ -30,9 +34,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+from numpy.random import Generator
 
 from qfr.analysis.contrast.decomposition import (
     POINTS,
@@ -40,17 +45,17 @@ from qfr.analysis.contrast.decomposition import (
     undelivered_bounds,
     ungated_bounds,
 )
-from qfr.analysis.contrast.uncertainty import bayesian, stratified
 from qfr.analysis.decisions.verdict import TARGETS, Rule, decide
 from qfr.analysis.levels import Axis
 from qfr.analysis.pairing import Pair, across_builds, cells_of, owned, pairs, tables_in_groups, together
-from qfr.analysis.results import Contrast
+from qfr.analysis.results import Contrast, identified
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import Samples, Target, TaskTable, named, samples, shared_tasks
 from qfr.stats import bootstrap, equivalence, intervals, lattice, power
+from qfr.stats.bayesian import BayesianInterval, interval, joint
 from qfr.stats.exact import PairedTest, sign_flip_test, sign_test
 from qfr.stats.intervals import Estimate, Method
-from qfr.stats.lattice import BoolArray
+from qfr.stats.lattice import BoolArray, FloatArray, Lattice
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,6 @@ def contrast_table(tables: Iterable[TaskTable], options: Options | None = None) 
     tables : iterable of TaskTable
         Finished fault cells, any policies; cells that must not be set against each other are kept apart (see
         `qfr.analysis.pairing`).
-    options : Options, optional
 
     Returns
     -------
@@ -145,8 +149,6 @@ def contrast_pair(
 
     Parameters
     ----------
-    pair : Pair
-    options : Options
     members : tuple of TaskTable
         The cells whose certified tasks are S*.
     comparisons : int
@@ -194,20 +196,27 @@ def _contrast(pair: Pair, stratum: _Stratum, options: Options, rule: Rule) -> Co
     said = None
     if listed and stratum.target in TARGETS:
         said = decide(a, b, replace(rule, target=stratum.target), pair.remarks)
-    return replace(
+    split = asdict(decompose(a, b, within)) if full else {}
+    lost = undelivered_bounds(stratum.target, a, b, within, stratum.shared)
+    open_ = ungated_bounds(a, b, within) if full and a.key.gate != "none" else None
+    found = replace(
         _tested(_estimated(pair, stratum, drawn, options), drawn, decides),
-        verdict=said,
-        equivalence_low=_negated(said.equivalence_high) if said else None,
-        equivalence_high=_negated(said.equivalence_low) if said else None,
+        decision=said,
+        verdict=said.label if said else None,
+        equivalence_low_points=_negated(said.equivalence_high) if said else None,
+        equivalence_high_points=_negated(said.equivalence_low) if said else None,
         equivalent=said.equivalent if said else None,
         dropped_a=named(a.tasks, a.certified & within & ~drawn.enters_a) if listed else (),
         dropped_b=named(b.tasks, b.certified & within & ~drawn.enters_b) if listed else (),
         undelivered_a=a.undelivered_tasks if listed else (),
         undelivered_b=b.undelivered_tasks if listed else (),
-        decomposition=decompose(a, b, within) if full else None,
-        bounds=undelivered_bounds(stratum.target, a, b, within, stratum.shared),
-        ungated_bounds=ungated_bounds(a, b, within) if full and a.key.gate != "none" else None,
+        undelivered_low_points=lost.low if lost else None,
+        undelivered_high_points=lost.high if lost else None,
+        ungated_low_points=open_.low if open_ else None,
+        ungated_high_points=open_.high if open_ else None,
+        **{f"{part}_points": points for part, points in split.items()},
     )
+    return identified(found)
 
 
 def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) -> Contrast:
@@ -220,15 +229,16 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
     if stratum.family is None and all(a.families):
         fixed = stratified(drawn, a.families, options.bootstrap, _stream(pair, stratum, options, "strata"))
     return Contrast(
+        id="",
         model=axes[Axis.model],
-        quant=axes[Axis.quant],
+        level=axes[Axis.quant],
         prompt=axes[Axis.prompt],
         fault=axes[Axis.fault],
         executor=axes[Axis.executor],
         suite=a.key.suite,
         gate=a.key.gate,
         trial=a.key.trial,
-        context=pair.context,
+        scope=pair.context,
         policy=a.policy,
         vary=str(options.vary),
         cells=stratum.cells,
@@ -246,7 +256,7 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
         points=_points(estimate.value),
         low=_points(estimate.low),
         high=_points(estimate.high),
-        level=estimate.level,
+        confidence=estimate.level,
         method=estimate.method.value,
         resamples=estimate.resamples,
         seed=options.seed if estimate.resamples is not None else None,
@@ -259,7 +269,7 @@ def _estimated(pair: Pair, stratum: _Stratum, drawn: Samples, options: Options) 
         reliable=estimate.reliable,
         reason=_reason(estimate, drawn, stratum, (pair.label_a, pair.label_b)),
         remarks=pair.remarks,
-        margin=options.margin,
+        margin_points=options.margin,
     )
 
 
@@ -274,7 +284,7 @@ def _tested(contrast: Contrast, drawn: Samples, decides: bool) -> Contrast:
         sign_p=test.p if test else None,
         signflip_p=flip.p if flip else None,
         smallest_p=test.smallest_p if test else None,
-        detectable=_detectable(drawn) if decides else None,
+        detectable_points=_detectable(drawn) if decides else None,
     )
 
 
@@ -322,3 +332,44 @@ def _negated(fraction: float | None) -> float | None:
 def _points(value: float | None) -> float | None:
     # Ten digits: the product with 100 would otherwise show its rounding, 27.500000000000004.
     return None if value is None else round(POINTS * value, 10)
+
+
+def bayesian(drawn: Samples, rng: Generator, level: float = 0.95) -> BayesianInterval:
+    """Return the interval of A minus B that words rest on, in fractions.
+
+    Parameters
+    ----------
+    drawn : Samples
+        As `targets.samples` returns them.
+    rng : numpy.random.Generator
+        Used for *own* alone; the paired interval is deterministic.
+    """
+    if drawn.paired:
+        return interval(lattice.difference(drawn.rates_a, drawn.rates_b), level=level)
+    members = (drawn.enters_a, drawn.enters_b)
+    rates = (_spread_out(drawn.rates_a, drawn.enters_a), _spread_out(drawn.rates_b, drawn.enters_b))
+    return joint(rates, members, rng=rng, level=level)
+
+
+def stratified(
+    drawn: Samples, families: tuple[str, ...], options: intervals.Options, rng: Generator | None = None
+) -> Estimate | None:
+    """Return the percentile interval that resamples tasks within their families.
+
+    Returns
+    -------
+    Estimate or None
+        None where the counts per family are not fixed by the design: where not every task enters on both
+        sides, or where the suite has one family.
+    """
+    if not (drawn.paired and drawn.enters_a.all() and drawn.enters_b.all()) or len(set(families)) < 2:
+        return None
+    strata = np.unique(np.array(families), return_inverse=True)[1].astype(np.int64)
+    return bootstrap.paired(drawn.rates_a, drawn.rates_b, strata=strata, options=options, rng=rng)
+
+
+def _spread_out(rates: Lattice, enters: BoolArray) -> FloatArray:
+    """Return one rate per task of the suite; nan where the task is not in the set."""
+    values: FloatArray = np.full(enters.size, np.nan)
+    values[enters] = rates.values
+    return values

@@ -15,7 +15,7 @@ from itertools import combinations
 from qfr.analysis.contrast.contrasts import Options, contrast_pair
 from qfr.analysis.levels import Axis
 from qfr.analysis.pairing import Pair
-from qfr.analysis.results import Contrast
+from qfr.analysis.results import Contrast, identified
 from qfr.analysis.targets import TaskTable
 from qfr.errors import TableError
 from qfr.scope import differ
@@ -85,7 +85,7 @@ def equal_memory(
             cells[_Agent(key.model, key.quant, file, known)].append(table)
     chosen = replace(options or Options(), vary=Axis.model, order=())
     return tuple(
-        _named(contrast)
+        identified(replace(contrast, level=None, vary=VARY))
         for first, second in matches(cells, tolerance)
         for pair in _pairs((first, cells[first]), (second, cells[second]))
         for contrast in contrast_pair(pair, chosen, _members(pair, cells[first], cells[second]))
@@ -137,10 +137,6 @@ def _members(pair: Pair, first: Iterable[TaskTable], second: Iterable[TaskTable]
         and table.tasks == pair.a.tasks
         and not differ(table.scope, pair.a.scope, ("model", "quant", "prompt"))
     )
-
-
-def _named(contrast: Contrast) -> Contrast:
-    return replace(contrast, quant=None, vary=VARY)
 
 
 def _megabytes(size: float) -> str:

@@ -135,10 +135,8 @@ def together(tables: Sequence[TaskTable], resamples: int, seed: int) -> tuple[To
 
     Parameters
     ----------
-    tables : sequence of TaskTable
     resamples : int
         At most.
-    seed : int
     """
     along = [pair for pair in pairs(tables, Axis.quant) if pair.a.key.fault != "none"]
     free = frozenset({"prompt"})

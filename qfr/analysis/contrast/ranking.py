@@ -172,10 +172,8 @@ def rank(
 
     Parameters
     ----------
-    tables : iterable of TaskTable
     sizes : mapping of str to int
         Bytes of each GGUF, by its SHA-256.
-    options : qfr.stats.bootstrap.Options
     seed : int
         Monte Carlo only.
     margin : float

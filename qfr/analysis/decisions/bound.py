@@ -116,7 +116,6 @@ def tasks_to_show(
         Standard deviation of the paired differences (candidate minus baseline).
     difference : float
         True mean difference; negative = the candidate is worse.
-    alpha, power : float
 
     Returns
     -------

@@ -108,10 +108,8 @@ def pick(
 
     Parameters
     ----------
-    reference : Preset
     others : sequence of Preset
         Each preset once, any order.
-    rule : Rule
     max_bytes : float
         Largest file that will do.
     tested : bool

@@ -95,8 +95,6 @@ class Decision:
     # Two-sided exact sign-flip test of no difference; None where tasks are not paired.
     n_tasks: int
     # Distinct tasks that enter.
-    certified_baseline: int
-    certified_candidate: int
     rate_baseline: float | None
     rate_candidate: float | None
     difference: Estimate
@@ -167,7 +165,6 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
     ----------
     baseline, candidate : TaskTable
         Under one policy.
-    rule : Rule
     remarks : tuple of str
         What the reader should know of the pair.
 
@@ -204,8 +201,6 @@ def decide(baseline: TaskTable, candidate: TaskTable, rule: Rule, remarks: tuple
         reason=reason,
         p=flip,
         n_tasks=int((drawn.enters_a | drawn.enters_b).sum()),
-        certified_baseline=baseline.n_certified,
-        certified_candidate=candidate.n_certified,
         rate_baseline=drawn.rates_a.mean,
         rate_candidate=drawn.rates_b.mean,
         difference=_estimate(drawn),

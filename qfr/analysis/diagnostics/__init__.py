@@ -6,12 +6,12 @@ cells (`divergence` alone reads transcripts); the task is the unit that is resam
 - `log`: episodes and calls of one agent, joined and checked
 - `channels`: error rates per channel and behaviour, and their amplification against a reference preset
 - `novelty`: whether another preset fails in new ways or in the same ways more often
-- `budget`, `budget_gap`, `rerun`: success under a shrinking error budget, recounted; the gap between two
-  presets; and the recount beside a real rerun
+- `budget`: success under a shrinking error budget, recounted; the gap between two presets; and the recount
+  beside a real rerun
 - `recovery`: what follows an error, and what it costs
-- `margins`: how narrow the decisions of right and wrong turns were
-- `losses`, `screen`: what another preset loses, and whether the reference alone foretells it
+- `margins`: how narrow the decisions of right and wrong turns were, and what another preset loses
+- `screen`: whether the reference alone foretells it
 - `length`: turns and tokens per episode
 - `divergence`: where two episodes of one task and site part
-- `keys`, `resampled`: joining tables by episode, and resampling many quantities with one draw
+- `resampled`: many quantities with one draw
 """

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.random import Generator
 
-from qfr.analysis.diagnostics.keys import codes, find, flags, require
+from qfr.analysis.diagnostics.log import codes, find, flags, require
 from qfr.analysis.diagnostics.resampled import DEFAULT, Sums, ratios, relatives
 from qfr.analysis.frames import score_column
 from qfr.records import Policy
@@ -60,7 +60,6 @@ def lengths(
         Of one agent, scores included.
     policy : Policy
         Says which succeeded.
-    rng : numpy.random.Generator
     options : Options
         Level and resamples.
     """

@@ -18,16 +18,63 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from qfr.analysis.diagnostics.log import Log
-from qfr.analysis.diagnostics.losses import losses
+from qfr.analysis.diagnostics.log import Log, codes, find
 from qfr.analysis.diagnostics.resampled import DEFAULT, affordable
-from qfr.records import Policy
+from qfr.records import FaultKind, Policy
 from qfr.stats.association import Area, area_under_curve
 from qfr.stats.intervals import Options
-from qfr.stats.lattice import BoolArray, FloatArray
+from qfr.stats.lattice import BoolArray, FloatArray, IntArray
 
-#: Edges of the histogram in logits; the last bin is open.
-EDGES = (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """The reference's successes, and which of them the other keeps."""
+
+    rows: IntArray
+    # Rows of the reference's episodes that succeeded and can be compared, shape (n,).
+    lost: BoolArray
+    # The other fails it, shape (n,).
+    uncertified: int
+    # Of those lost: fault episodes that the other never ran because it failed the task's clean pass.
+    incomparable: int
+    # Successes of the reference without a counterpart: not run, or the other's fault never fired.
+
+    def by_task(self, log: Log) -> tuple[IntArray, BoolArray]:
+        """Tasks (indices into the reference's) with a comparable success, and whether any is lost."""
+        task = log.task_of[self.rows]
+        compared = np.bincount(task, minlength=len(log.tasks)) > 0
+        lost = np.bincount(task, weights=self.lost, minlength=len(log.tasks)) > 0
+        return np.flatnonzero(compared), lost[compared]
+
+
+def losses(reference: Log, other: Log, policy: Policy) -> Losses:
+    """Find what the other loses of the reference's successes, episode by episode.
+
+    A fault episode that the other never ran counts as lost when the other's log holds the task's clean pass
+    and that failed: a deployed agent would have failed the task. So hand in logs that hold the clean pass
+    as well.
+
+    Raises
+    ------
+    TableError
+        If a table holds no scores.
+    """
+    delivered = reference.score(policy, "delivered")
+    rows = np.flatnonzero(reference.score(policy) & delivered)
+    wanted, among = codes(reference.episodes, other.episodes)
+    at = find(wanted[rows], among)
+    met = at >= 0
+    kept = np.zeros(rows.size, dtype=np.bool_)
+    comparable = np.zeros(rows.size, dtype=np.bool_)
+    kept[met] = other.score(policy)[at[met]]
+    comparable[met] = other.score(policy, "delivered")[at[met]]
+    clean = (other.episodes["fault"] == str(FaultKind.none)).to_numpy(dtype=np.bool_)
+    failed = other.episodes["task"][clean & ~other.score(policy)].unique()
+    never = ~met & reference.episodes["task"].iloc[rows].isin(failed).to_numpy(dtype=np.bool_)
+    counted = comparable | never
+    return Losses(rows[counted], ~kept[counted], int(never.sum()), int((~counted).sum()))
+
+
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -38,8 +85,6 @@ class Spread:
     n: int
     quantiles: tuple[float, ...]
     # At PROBABILITIES; empty without values.
-    histogram: tuple[int, ...]
-    # Counts between EDGES, the last one from the last edge on.
 
 
 @dataclass(frozen=True)
@@ -84,8 +129,6 @@ def turn_margins(log: Log, policy: Policy, *, rng: Generator, options: Options =
     ----------
     log : Log
         With scores, and ``min_margin`` of the calls.
-    policy : Policy
-    rng : numpy.random.Generator
     options : Options
         Level and resamples (fewer for an area over many turns: `resampled.affordable`).
     """
@@ -118,8 +161,6 @@ def foretold(
     ----------
     reference, other : Log
         Best with the clean pass (`losses`).
-    policy : Policy
-    rng : numpy.random.Generator
     options : Options
         Level and resamples.
     """
@@ -157,6 +198,5 @@ def smallest_margins(log: Log) -> tuple[FloatArray, FloatArray]:
 
 
 def _spread(margins: FloatArray) -> Spread:
-    counts, _ = np.histogram(margins, bins=[*EDGES, np.inf])
     quantiles = np.quantile(margins, PROBABILITIES).tolist() if margins.size else []
-    return Spread(int(margins.size), tuple(map(float, quantiles)), tuple(int(count) for count in counts))
+    return Spread(int(margins.size), tuple(map(float, quantiles)))

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from qfr.analysis.diagnostics.keys import require
-from qfr.analysis.diagnostics.log import Log
+from qfr.analysis.diagnostics.log import Log, require
 from qfr.analysis.diagnostics.resampled import DEFAULT, Sums, ratios
 from qfr.canonical import quote, read_json
 from qfr.errors import TableError
@@ -100,8 +99,6 @@ def novelty(
 
     Parameters
     ----------
-    reference, other : Log
-    rng : numpy.random.Generator
     channel : Channel, optional
         Only failures of this channel (Jang's figures are of invented tool names).
     options : Options

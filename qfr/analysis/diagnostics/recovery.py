@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.random import Generator
 
-from qfr.analysis.diagnostics.events import Behaviour
+from qfr.analysis.diagnostics.channels import Behaviour
 from qfr.analysis.diagnostics.log import Log
 from qfr.analysis.diagnostics.resampled import DEFAULT, Sums, ratios
 from qfr.faults import FAULTS
@@ -68,8 +68,6 @@ class Recovery:
     # Turns from an error to the first valid call, of recovered errors (1 = the next turn).
     tokens_out: Estimate
     # Tokens generated in these turns.
-    tokens_in: Estimate
-    # Tokens read for them: the error's observation and those after it.
     following: tuple[NextCount, ...]
     # The turn after the error, every kind of `Next`.
 
@@ -82,8 +80,7 @@ def recovery(
     Parameters
     ----------
     log : Log
-        With ``tokens_in`` and ``tokens_out`` of the calls.
-    rng : numpy.random.Generator
+        With ``tokens_out`` of the calls.
     windows : tuple of int
         Numbers of turns w.
     options : Options
@@ -95,7 +92,7 @@ def recovery(
         any_error, each channel, then the explicit faults; without errors the estimates are None.
     """
     follows = _following(log)
-    spent = [np.concatenate([[0.0], np.cumsum(log.numbers(name))]) for name in ("tokens_out", "tokens_in")]
+    spent = np.concatenate([[0.0], np.cumsum(log.numbers("tokens_out"))])
     sources = [(str(Behaviour.any_error), log.erred), *((str(c), log.in_channel(str(c))) for c in Channel)]
     valid_own = _next_valid(log, (log.ok | log.injected) & ~log.reports)
     valid = _next_valid(log, log.ok & ~log.reports)
@@ -110,7 +107,7 @@ def recovery(
         np.concatenate([table.bottoms for table in tables], axis=1),
     )
     estimates = ratios(whole, rng=rng, options=options)
-    width = len(windows) + 3
+    width = len(windows) + 2
     return tuple(
         _result(name, follows[at], ahead[at], (windows, estimates[width * k : width * (k + 1)]))
         for k, (at, (name, _, ahead)) in enumerate(zip(rows, found, strict=True))
@@ -127,16 +124,13 @@ def _result(
         errors=int(ahead.size),
         recovered=int((ahead >= 0).sum()),
         within=tuple(Within(w, one) for w, one in zip(windows, estimates, strict=False)),
-        turns=estimates[-3],
-        tokens_out=estimates[-2],
-        tokens_in=estimates[-1],
+        turns=estimates[-2],
+        tokens_out=estimates[-1],
         following=tuple(NextCount(kind, int(kinds[at])) for at, kind in enumerate(Next)),
     )
 
 
-def _sums(
-    log: Log, rows: IntArray, ahead: IntArray, spent: list[FloatArray], windows: tuple[int, ...]
-) -> Sums:
+def _sums(log: Log, rows: IntArray, ahead: IntArray, spent: FloatArray, windows: tuple[int, ...]) -> Sums:
     """Per task: errors recovered within each window over errors, then turns and tokens over recoveries."""
     target = ahead[rows]
     reached = target >= 0
@@ -150,8 +144,8 @@ def _sums(
     tops = [by_task(reached & (distance <= window)) for window in windows]
     tops.append(by_task(distance))
     # From the turn after the error up to and with the valid one.
-    tops += [by_task(np.where(reached, one[target + 1] - one[rows + 1], 0.0)) for one in spent]
-    bottoms = [errors] * len(windows) + [recoveries] * 3
+    tops.append(by_task(np.where(reached, spent[target + 1] - spent[rows + 1], 0.0)))
+    bottoms = [errors] * len(windows) + [recoveries] * 2
     return Sums(np.stack(tops, axis=1), np.stack(bottoms, axis=1))
 
 

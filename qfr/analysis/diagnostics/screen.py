@@ -17,12 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.random import Generator
 
-from qfr.analysis.diagnostics.channels import ChannelRate, channel_rates
-from qfr.analysis.diagnostics.events import Behaviour, events
-from qfr.analysis.diagnostics.keys import require
-from qfr.analysis.diagnostics.log import Log
-from qfr.analysis.diagnostics.losses import losses
-from qfr.analysis.diagnostics.margins import smallest_margins
+from qfr.analysis.diagnostics.channels import Behaviour, ChannelRate, channel_rates, events
+from qfr.analysis.diagnostics.log import Log, require
+from qfr.analysis.diagnostics.margins import losses, smallest_margins
 from qfr.analysis.diagnostics.resampled import DEFAULT, FEWEST_RESAMPLES
 from qfr.records import ParseKind, Policy
 from qfr.stats.association import Area, area_under_curve
@@ -102,8 +99,6 @@ def screen(
         Best with the clean pass; the ranking uses nothing else.
     others : sequence of Log
         Lower presets of the same model and prompt, if they have been run.
-    policy : Policy
-    rng : numpy.random.Generator
     options : Options
         Level and resamples; more are taken where the level's tails need them.
     ep_min_calls : int

@@ -35,6 +35,7 @@ from qfr.engine.llama.path import (
     turn_node,
 )
 from qfr.engine.llama.tokens import Tokenizer
+from qfr.engine.sampling import Sampling
 from qfr.engine.tree import Tally
 from qfr.errors import EngineError
 from qfr.records import Generation
@@ -71,12 +72,18 @@ class LlamaEngine:
         No memory for the context.
     """
 
+    _outputs = 1
+    # Vectors of logits that are read of one decode at most.
+
     def __init__(
         self, model: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog | None = None
     ) -> None:
-        opened = open_file(model, config, n_ctx, log)
+        opened = open_file(model, config, n_ctx, log, self._outputs)
         self._model, self._tokenizer, self._info = opened.model, opened.tokenizer, opened.info
         self._native = opened.native
+        self._sampling = Sampling.of(config, self._info.model_sha256)
+        self._task, self._trial = "", 0
+        # Of the episode that is open: its tokens are drawn by them.
         self._rewind = self._info.rewind
         self._tally = Tally()
         self._held: list[Node] = []
@@ -98,14 +105,16 @@ class LlamaEngine:
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Open an episode's transcript and generate its first turn."""
         self._model.require_open()
         self._full = False
+        self._task, self._trial = task, trial if self._sampling is not None else 0
         tokenizer = self._tokenizer if native is None else self._native.of(native)
         self._path = EpisodePath(tokenizer, system, task, native=native is not None)
         flagged = tokenizer.spells_control(system, task)
-        return self._go_on(self._path, self._path.opening(), Asked(max_tokens, forced), flagged)
+        return self._go_on(self._path, self._path.opening(), Asked(max_tokens, forced, self._trial), flagged)
 
     def reply(self, told: str | Past, max_tokens: int, forced: str | None = None) -> Generation:
         """Append what the last turn is told and generate the next turn."""
@@ -113,7 +122,8 @@ class LlamaEngine:
             raise EngineError("an observation came before an episode was opened")
         text = told.told if isinstance(told, Past) else told
         flagged = self._path.tokenizer.spells_control(text)
-        return self._go_on(self._path, self._path.message(told), Asked(max_tokens, forced), flagged)
+        asked = Asked(max_tokens, forced, self._trial)
+        return self._go_on(self._path, self._path.message(told), asked, flagged)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -170,7 +180,7 @@ class LlamaEngine:
         else:
             del self._answered[number:]
             self._catch_up(path)
-            writing = self._write(asked)
+            writing = self._write(asked, number)
             made = generation(
                 writing,
                 path.tokenizer,
@@ -236,14 +246,15 @@ class LlamaEngine:
         self._tally.evaluated(len(tokens), time.perf_counter() - start)
         return logits
 
-    def _write(self, asked: Asked) -> Writing:
-        """Write a turn behind the last segment, greedily."""
+    def _write(self, asked: Asked, turn: int) -> Writing:
+        """Write a turn behind the last segment."""
         segment = self._held[-1]
         if not isinstance(segment, Segment):
             raise EngineError("a turn has to follow a message")
         script = None if asked.forced is None else self._tokenizer.assistant(asked.forced)
         room = self._model.n_ctx - position(self._held)
-        writing = Writing(asked.max_tokens, room, script, self._model.is_end, str(self._model.path))
+        draw = None if self._sampling is None else self._sampling.draw(self._task, asked.trial, turn)
+        writing = Writing(asked.max_tokens, room, script, self._model.is_end, str(self._model.path), draw)
         writing.take(segment.logits)
         while writing.stop is None:
             writing.take(self._evaluate(writing.chosen[-1:]))

@@ -1,4 +1,4 @@
-"""Greedy decoding of one turn: which token comes next, how clearly it won, and when the turn ends."""
+"""One turn, token by token: which comes next, how clearly the likeliest one leads, when the turn ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from qfr.engine.sampling import Draw
 from qfr.errors import EngineError
 from qfr.records import StopReason
 
@@ -62,6 +63,8 @@ class Writing:
         Whether a token ends a turn.
     where : str
         The model file, for errors.
+    draw : Draw or None
+        Draws the tokens; None = the most likely one is taken.
     """
 
     def __init__(
@@ -71,7 +74,9 @@ class Writing:
         script: tuple[int, ...] | None,
         is_end: Callable[[int], bool],
         where: str,
+        draw: Draw | None = None,
     ) -> None:
+        self._draw = draw
         self._max_tokens, self._room, self._script = max_tokens, room, script
         self._is_end, self._where = is_end, where
         self._digest = hashlib.sha256()
@@ -91,7 +96,11 @@ class Writing:
         winner, margin = best(logits, self._where)
         self._digest.update(logits.data)
         self.margins.append(margin)
-        token = winner if self._script is None else self._script[len(self.chosen)]
+        token = winner
+        if self._script is not None:
+            token = self._script[len(self.chosen)]
+        elif self._draw is not None:
+            token = self._draw.choose(logits, len(self.chosen))
         self.chosen.append(token)
         if self._is_end(token):
             self.stop = StopReason.end_of_generation

@@ -50,6 +50,9 @@ class LoadedModel:
         How tokens are evaluated.
     n_ctx : int
         Context length in tokens.
+    log : LlamaLog
+    outputs : int
+        Vectors of logits that are read of one decode at most.
 
     Raises
     ------
@@ -59,12 +62,12 @@ class LoadedModel:
         No memory for the context.
     """
 
-    def __init__(self, path: Path, config: EngineConfig, n_ctx: int, log: LlamaLog) -> None:
+    def __init__(self, path: Path, config: EngineConfig, n_ctx: int, log: LlamaLog, outputs: int = 1) -> None:
         self.path, self.n_ctx, self.log = path, n_ctx, log
         self._n_batch = config.n_batch
         log.install()
         c.llama_backend_init()
-        of_context = context_parameters(config, n_ctx)
+        of_context = context_parameters(config, n_ctx, outputs)
         model = c.llama_model_load_from_file(bytes(path), model_parameters(config))
         if not model:
             raise ModelFileError(f"llama.cpp cannot load it\n{log.errors()}", where=str(path))

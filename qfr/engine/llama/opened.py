@@ -70,7 +70,9 @@ class NativeTokenizers:
         return self._known[native]
 
 
-def open_file(file: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog | None) -> Opened:
+def open_file(
+    file: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog | None, outputs: int = 1
+) -> Opened:
     """Load a GGUF and its chat template.
 
     Raises
@@ -84,7 +86,7 @@ def open_file(file: ModelFile, config: EngineConfig, n_ctx: int, log: LlamaLog |
     room = memory.room_here(free_bytes(), config)
     if needed is not None and room is not None:
         memory.require_room(file.path, needed, room)
-    model = LoadedModel(file.path, config, n_ctx, log or LlamaLog())
+    model = LoadedModel(file.path, config, n_ctx, log or LlamaLog(), outputs)
     try:
         spell = model.spelling
         options = json.loads(file.facts.template_options)

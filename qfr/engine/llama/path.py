@@ -22,6 +22,8 @@ class Asked:
     # Tokens at most.
     forced: str | None
     # Text that is written by force.
+    trial: int = 0
+    # Whose noise draws the tokens; 0 where decoding is greedy.
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ def model_parameters(config: EngineConfig) -> c.llama_model_params:
     return parameters
 
 
-def context_parameters(config: EngineConfig, n_ctx: int) -> c.llama_context_params:
+def context_parameters(config: EngineConfig, n_ctx: int, outputs: int = 1) -> c.llama_context_params:
     """A context of `n_ctx` tokens for each of `config.streams` sequences.
 
     Raises
@@ -48,8 +48,8 @@ def context_parameters(config: EngineConfig, n_ctx: int) -> c.llama_context_para
     parameters.n_ctx = n_ctx * config.streams
     parameters.n_batch, parameters.n_ubatch = config.n_batch, config.n_ubatch
     parameters.n_seq_max = config.streams
-    # One vector of logits per sequence and decode is read; the default reserves one per token of a batch.
-    parameters.n_outputs_max = config.streams
+    # So many vectors of logits per sequence and decode are read; the default reserves one per token.
+    parameters.n_outputs_max = config.streams * outputs
     parameters.n_threads, parameters.n_threads_batch = config.n_threads, config.n_threads_batch
     parameters.flash_attn_type = (
         c.LLAMA_FLASH_ATTN_TYPE_ENABLED if config.flash_attn else c.LLAMA_FLASH_ATTN_TYPE_DISABLED

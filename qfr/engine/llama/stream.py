@@ -39,6 +39,9 @@ class Stream:
     # The episode that it plays.
     full: bool = False
     # The context is exhausted.
+    task: str = ""
+    trial: int = 0
+    # Of its episode: tokens are drawn by them.
 
     def nodes(self) -> Sequence[Node]:
         """The transcript so far."""

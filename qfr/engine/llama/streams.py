@@ -35,6 +35,7 @@ from qfr.engine.llama.path import (
 )
 from qfr.engine.llama.sequences import Row, Sequences
 from qfr.engine.llama.stream import Kept, Stream
+from qfr.engine.sampling import Sampling
 from qfr.engine.tree import Tally
 from qfr.errors import EngineError
 from qfr.records import Generation
@@ -70,6 +71,7 @@ class LlamaStreams:
         opened = open_file(model, config, n_ctx, log)
         self._model, self._tokenizer, self._info = opened.model, opened.tokenizer, opened.info
         self._native = opened.native
+        self._sampling = Sampling.of(config, self._info.model_sha256)
         self._sequences = Sequences(self._model, config.n_batch)
         self._tally = Tally()
         self._streams = [Stream(number) for number in range(config.streams)]
@@ -162,7 +164,10 @@ class LlamaStreams:
         stream = self._streams[ask.stream]
         if stream.writing is not None:
             raise EngineError(f"stream {ask.stream} is still writing")
-        asked = Asked(ask.max_tokens, ask.forced)
+        if ask.system is not None:
+            stream.task = ask.message if isinstance(ask.message, str) else ask.message.told
+            stream.trial = ask.trial if self._sampling is not None else 0
+        asked = Asked(ask.max_tokens, ask.forced, stream.trial)
         made = self._open(stream, ask.system, ask) if ask.system is not None else self._go_on(stream, ask)
         if made is None:
             made = self._turn(stream, asked)
@@ -306,7 +311,11 @@ class LlamaStreams:
         script = None if asked.forced is None else self._tokenizer.assistant(asked.forced)
         room = self._model.n_ctx - position(stream.path)
         stream.asked = asked
-        stream.writing = Writing(asked.max_tokens, room, script, self._model.is_end, str(self._model.path))
+        turn = len(self._episode(stream).turns)
+        draw = None if self._sampling is None else self._sampling.draw(stream.task, asked.trial, turn)
+        stream.writing = Writing(
+            asked.max_tokens, room, script, self._model.is_end, str(self._model.path), draw
+        )
         return self._choose(stream, stream.writing, last.logits)
 
     def _choose(self, stream: Stream, writing: Writing, logits: Logits) -> Generation | None:

@@ -60,6 +60,10 @@ class Closed(EngineError):
     """The client was closed while a request waited."""
 
 
+#: Fields of a request that is answered greedily.
+GREEDY: Mapping[str, float] = {"temperature": 0.0, "top_p": 1.0}
+
+
 class Client:
     """A server at an address.
 
@@ -119,8 +123,9 @@ class Client:
         max_tokens: int,
         seed: int,
         tools: Sequence[Mapping[str, object]] = (),
+        sampling: Mapping[str, float] = GREEDY,
     ) -> Answer:
-        """One greedy completion of a conversation; with tools, the model may call them.
+        """One completion of a conversation; with tools, the model may call them.
 
         Raises
         ------
@@ -132,14 +137,16 @@ class Client:
         request: dict[str, Any] = {
             "model": model,
             "messages": list(messages),
-            "temperature": 0.0,
-            "top_p": 1.0,
+            "temperature": sampling["temperature"],
+            "top_p": sampling["top_p"],
             "seed": seed,
             self._settings.limit_key: max_tokens,
         }
         if tools:
             request |= {"tools": list(tools), "tool_choice": "auto"}
-        extra = self._settings.extra_fields()
+        # top_k and min_p are no fields of OpenAI's own interface; llama-server and vLLM know them.
+        beyond = {key: value for key, value in sampling.items() if key not in GREEDY}
+        extra = {**self._settings.extra_fields(), **beyond}
         return self._answer(
             self._try(lambda: self._client.chat.completions.create(**request, extra_body=extra))
         )

@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from qfr.bounded_json import Decoder
 from qfr.engine.base import Counters, EngineInfo, Native, Past
 from qfr.engine.native.form import call_id
 from qfr.engine.native.served import written
-from qfr.engine.openai.client import Answer, Client, ContextFull
+from qfr.engine.openai.client import GREEDY, Answer, Client, ContextFull
 from qfr.engine.openai.fields import ServedCall, check_calls, served, well_formed
 from qfr.engine.openai.server import look_at, served_info
+from qfr.engine.sampling import Sampling, turn_key
 from qfr.errors import EngineError
 from qfr.records import Generation, StopReason
 from qfr.served import ServerConfig
@@ -59,9 +61,15 @@ class OpenAIEngine:
         Nobody answers, the model is not served, or the answer cannot be read.
     """
 
-    def __init__(self, settings: ServerConfig, seed: int, client: Client | None = None) -> None:
+    def __init__(
+        self,
+        settings: ServerConfig,
+        seed: int,
+        client: Client | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
         self._client = client or Client(settings)
-        self._settings, self._seed = settings, seed
+        self._settings, self._seed, self._sampling = settings, seed, sampling
         try:
             found = look_at(self._client, settings)
             # A first answer tells the configuration's own name, and that the model does answer.
@@ -73,9 +81,13 @@ class OpenAIEngine:
             self._client.close()
             raise EngineError("has no room for a single word", where=settings.base_url) from None
         self._model = found.model
-        self._info = served_info(settings, found, first.fingerprint, seed)
+        self._info = served_info(
+            settings, found, first.fingerprint, seed, None if sampling is None else sampling.request()
+        )
         self._sums = _Sums()
         self._messages: list[dict[str, object]] = []
+        self._task, self._trial, self._turns = "", 0, 0
+        # Of the episode that is open: each of its turns has a seed of its own.
         self._tools: list[dict[str, object]] | None = None
         # Of a native episode.
         self._calls: tuple[ServedCall, ...] = ()
@@ -99,9 +111,11 @@ class OpenAIEngine:
         max_tokens: int,
         forced: str | None = None,
         native: Native | None = None,
+        trial: int = 0,
     ) -> Generation:
         """Open a conversation and get its first turn."""
         self._messages = [_message("system", system), _message("user", task)]
+        self._task, self._trial, self._turns = task, trial, 0
         self._tools = None if native is None else json.loads(native.tools)
         self._calls = ()
         return self._turn(max_tokens, forced)
@@ -149,7 +163,9 @@ class OpenAIEngine:
             raise EngineError("a server cannot be made to write a given text", where=self._settings.base_url)
         started = time.perf_counter()
         try:
-            answer = self._client.ask(self._model, self._messages, max_tokens, self._seed, self._tools or ())
+            answer = self._client.ask(
+                self._model, self._messages, max_tokens, self._turn_seed(), self._tools or (), self._fields()
+            )
         except ContextFull:
             return _generation("", StopReason.context)
         self._sums.add(answer, time.perf_counter() - started)
@@ -160,6 +176,18 @@ class OpenAIEngine:
         check_calls(answer.text, answer.beside, self._settings.base_url)
         self._messages.append(_message("assistant", answer.text))
         return served(_generation(answer.text, stop), answer.beside)
+
+    def _turn_seed(self) -> int:
+        """The seed of a turn; a server's noise is its own, so that presets cannot share it."""
+        number, self._turns = self._turns, self._turns + 1
+        if self._sampling is None:
+            return self._seed
+        key = turn_key(self._seed, "", self._task, self._trial, number)
+        return int.from_bytes(key[:4], "big") >> 1
+
+    def _fields(self) -> Mapping[str, float]:
+        """How the server is asked to choose."""
+        return GREEDY if self._sampling is None else self._sampling.request()
 
     def _native(self, answer: Answer, stop: StopReason) -> Generation:
         """A turn with the calls that the server tells apart from its text."""

@@ -80,7 +80,13 @@ def look_at(client: Client, settings: ServerConfig) -> Served:
     )
 
 
-def served_info(settings: ServerConfig, served: Served, fingerprint: str, seed: int) -> EngineInfo:
+def served_info(
+    settings: ServerConfig,
+    served: Served,
+    fingerprint: str,
+    seed: int,
+    sampling: Mapping[str, float] | None = None,
+) -> EngineInfo:
     """Provenance of a served model. What ran is known by what the server says, not by a file's digest."""
     told = {
         "address": settings.base_url,
@@ -89,7 +95,15 @@ def served_info(settings: ServerConfig, served: Served, fingerprint: str, seed: 
         "entry": dict(served.entry),
         "build": dict(served.build),
         "fingerprint": fingerprint,
-        "sampling": {"temperature": 0, "top_p": 1, "seed": seed, **settings.extra_fields()},
+        "sampling": {
+            **(
+                {"temperature": 0, "top_p": 1}
+                if sampling is None
+                else {**sampling, "noise": "the server's own: a seed for each task, trial and turn"}
+            ),
+            "seed": seed,
+            **settings.extra_fields(),
+        },
         "template": "the server's own" + ("" if served.template_sha256 else ", not told"),
     }
     return EngineInfo(

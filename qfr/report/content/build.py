@@ -1,48 +1,74 @@
-"""Everything a report shows, computed once from finished cells."""
+"""Everything a report shows, computed once from finished cells and what else it is given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from qfr.analysis import frames
 from qfr.analysis.cells import CellSummary, summarize
-from qfr.analysis.contexts import contexts
 from qfr.analysis.contrast.ablation import Ablation, ablations
 from qfr.analysis.contrast.agreement import Agreement, Spread, agreements, spreads
 from qfr.analysis.contrast.contrasts import Options, contrast_table
 from qfr.analysis.contrast.equal_memory import VARY as MEMORY
 from qfr.analysis.contrast.equal_memory import equal_memory
 from qfr.analysis.contrast.family import Family, Selector, Together, families, together
-from qfr.analysis.contrast.interactions import Interaction, interactions
+from qfr.analysis.contrast.groups import Grouped, Interaction, NamedGroup, grouped, interactions
 from qfr.analysis.contrast.ladder import Ladder, ladders
-from qfr.analysis.contrast.named_groups import Grouped, NamedGroup, grouped
 from qfr.analysis.contrast.ranking import Ranking, rank
 from qfr.analysis.contrast.repair import Repair, repairs
-from qfr.analysis.frames import Cell, Joined
+from qfr.analysis.frames import Cell, Joined, contexts
 from qfr.analysis.levels import Axis
 from qfr.analysis.pairing import Apart, kept_apart
-from qfr.analysis.process import Process, process
+from qfr.analysis.process import Process, Waste, process, wastes
 from qfr.analysis.published import Published
 from qfr.analysis.results import Contrast, Result
 from qfr.analysis.targets import TaskTable
 from qfr.analysis.trials import FOREIGN
-from qfr.analysis.waste import Waste, wastes
 from qfr.facts import CellFacts
 from qfr.records import Policy
 from qfr.report.content.diagnosed import Diagnosed, Sources, diagnose
-from qfr.report.content.material import Material
+from qfr.report.content.imported import TITLE as IMPORTED_TITLE
+from qfr.report.content.imported import only_imported
 from qfr.report.content.outcomes import Map, outcome_maps
-from qfr.report.content.registration_status import Followed, followed
+from qfr.report.content.registration_status import Followed, Registrations, followed
 from qfr.report.content.rows import result_rows
-from qfr.report.imports.process import TITLE as IMPORTED_TITLE
-from qfr.report.imports.process import only_imported
+from qfr.report.content.transcripts import Transcripts
 from qfr.scope import VARIES, varying
 from qfr.stats.intervals import Method
 
 if TYPE_CHECKING:
     from qfr.tracking.reading.reader import Reading
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a cell's run cost. None where it was not measured."""
+
+    peak_memory_bytes: float | None = None
+    # Largest resident size of the engine's process.
+    decode_tokens_per_second: float | None = None
+    # Generated tokens over the seconds in which they were decoded.
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Further tables and texts by cell_id; whatever is missing is left out of the report."""
+
+    calls: Callable[[str], pd.DataFrame | None] | None = None
+    # One row per call of a cell, as the tracking store returns them; None without diagnostics.
+    others: Callable[[str], pd.DataFrame | None] | None = None
+    # Failed calls of the other side of an imported log: task, trial, user_errors.
+    measured: Mapping[str, Measured] = field(default_factory=dict)
+    transcripts: Transcripts | None = None
+    # Of the episodes that the viewer shows; None = no viewer.
+    runs: Mapping[str, str] = field(default_factory=dict)
+    # MLflow run of each cell.
+    registrations: Registrations = field(default_factory=Registrations)
+    # That the cells ran under.
 
 
 @dataclass(frozen=True)
@@ -149,10 +175,6 @@ class Report:
         """Models that are reference agents: no evidence about any other model."""
         return tuple(dict.fromkeys(facts.model for facts in self.facts if facts.reference_agent))
 
-    def of_policy(self, policy: str) -> tuple[Contrast, ...]:
-        """Contrasts under one policy over all tasks."""
-        return tuple(c for c in self.contrasts if c.policy == policy and c.family is None)
-
 
 def build_report(
     cells: Sequence[Cell],
@@ -166,7 +188,6 @@ def build_report(
     ----------
     cells : sequence of Cell
         Finished cells, as `qfr.tracking.reading.reader.read_cells` returns them, each once.
-    options : ReportOptions, optional
     gaps : Gaps, optional
         What is missing or failed; see `gaps_of`.
     material : Material, optional

@@ -11,34 +11,45 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from qfr.analysis.contexts import contexts
-from qfr.analysis.diagnostics.budget import BudgetCurve, BudgetTable, budget_curve
-from qfr.analysis.diagnostics.budget_gap import BudgetGap, budget_gap
+from qfr.analysis.diagnostics.budget import (
+    BudgetCurve,
+    BudgetGap,
+    BudgetTable,
+    Rerun,
+    budget_curve,
+    budget_gap,
+    rerun,
+    rerun_pairs,
+)
 from qfr.analysis.diagnostics.channels import Amplification, ChannelRate, amplifications, channel_rates
 from qfr.analysis.diagnostics.length import Length, lengths
 from qfr.analysis.diagnostics.log import Log, make_log, pool, shared
 from qfr.analysis.diagnostics.margins import Foretold, TurnMargins, foretold, turn_margins
 from qfr.analysis.diagnostics.novelty import Novelty, novelty
 from qfr.analysis.diagnostics.recovery import Recovery, recovery
-from qfr.analysis.diagnostics.rerun import Rerun, rerun, rerun_pairs
 from qfr.analysis.diagnostics.resampled import DEFAULT
-from qfr.analysis.frames import Cell, cell_key
+from qfr.analysis.frames import Cell, cell_key, contexts
 from qfr.analysis.levels import Axis, bits, order_key
 from qfr.analysis.streams import stream
 from qfr.analysis.targets import CellKey, Target
 from qfr.facts import CellFacts
 from qfr.records import FaultKind, Policy
-from qfr.report.imports.process import (
+from qfr.report.content.imported import (
+    Counted,
+    OtherErrors,
+    RuledCurve,
     blind,
+    counted,
     imported,
+    recount,
     seen_amplifications,
     seen_curves,
     seen_lengths,
     seen_rates,
     seen_recovery,
-    with_tokens,
+    shared_budget,
+    with_details,
 )
-from qfr.report.tables.counted import Counted, OtherErrors, RuledCurve, counted, recount, shared_budget
 from qfr.scope import Scope, group, scope_of
 from qfr.stats.intervals import Options
 
@@ -88,6 +99,8 @@ class Compared:
     cells: tuple[str, ...]
     # cell_ids of both sides, those of the highest preset first.
     reference: str
+    against: Scope = field(repr=False)
+    # Of the highest preset.
     gap: BudgetGap | None
     no_gap: str
     # Why there is none; empty where there is one.
@@ -135,7 +148,6 @@ def diagnose(
         Where calls come from; asked for one setting at a time.
     policy : Policy
         Says what is a success.
-    seed : int
     ep_min_calls : int
         As the scorer's.
     """
@@ -220,7 +232,7 @@ def _played(
         episodes = part.episodes
         if imported(part.facts):
             details = None if sources.others is None else sources.others(part.facts.cell_id)
-            episodes, tokens = with_tokens(episodes, details)
+            episodes, tokens = with_details(episodes, details)
         logs.append(make_log(name, episodes, found))
     key = cell_key(cell.facts, told[cell.facts.cell_id])
     counts = counted(cell, policy, sources.others, budget)
@@ -259,7 +271,9 @@ def _agent(one: _Played, work: _Work) -> Agent:
         ),
         rates=seen_rates(
             channel_rates(one.log, rng=rng, options=options, ep_min_calls=work.ep_min_calls),
+            one.log,
             one.facts,
+            stream(work.seed, ["counted in the log", one.key.name]),
             options,
         ),
         margins=turn_margins(one.log, work.policy, rng=rng, options=options),
@@ -293,6 +307,7 @@ def _compared(high: _Played, low: _Played, work: _Work) -> Compared:
         scope=low.scope,
         cells=(*high.cells, *low.cells),
         reference=high.key.quant,
+        against=high.scope,
         gap=gap,
         no_gap="" if gap is not None else unseen or "the two logs share no task",
         amplified=seen_amplifications(

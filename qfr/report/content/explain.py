@@ -13,8 +13,9 @@ from qfr.analysis.targets import Target, TaskTable, samples, shared_tasks
 from qfr.analysis.trials import aligned
 from qfr.errors import UserError, did_you_mean
 from qfr.report.content.build import Report
+from qfr.report.content.explain_calls import counted_tasks
 from qfr.report.tables.formats import signed
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import Entry, Table
 from qfr.stats.lattice import BoolArray
 
 #: Kinds whose rows follow from successes per task; the others are counted in the logs, call by call.
@@ -57,11 +58,12 @@ def explain(report: Report, name: str) -> Explained:
         )
     row = known[name]
     used = _tables(report, row)
+    tasks = _tasks(report, row, used) if used else counted_tasks(report, row)
     return Explained(
         title=_title(row),
         columns=Table("The row.", ("Column", "Value"), tuple(_columns(row)), title="The row"),
-        tasks=_tasks(report, row, used) if used else None,
-        note="" if used else _NOTE,
+        tasks=tasks,
+        note="" if tasks else _NOTE,
         cells=_cells(report, row),
     )
 

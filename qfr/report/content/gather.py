@@ -12,7 +12,7 @@ from qfr.analysis.levels import Axis, bits, order_key
 from qfr.analysis.trials import FOREIGN
 from qfr.facts import CellFacts
 from qfr.records import Episode, FaultKind
-from qfr.report.content.material import Material, Measured
+from qfr.report.content.build import Material, Measured
 from qfr.report.content.transcripts import Packed, Parting, Transcripts, fitting, pack
 from qfr.scope import group, scope_of
 from qfr.tracking.reading.cells import LoggedCell, read_calls, read_episodes
@@ -29,8 +29,6 @@ def gather(store: Store, reading: Reading, most_episodes: int) -> Material:
 
     Parameters
     ----------
-    store : Store
-    reading : Reading
     most_episodes : int
         Transcripts for the viewer; 0 = none.
 

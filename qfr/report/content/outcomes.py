@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from qfr.analysis.contexts import contexts, told_apart
-from qfr.analysis.frames import Cell, cell_key, score_column
+from qfr.analysis.frames import Cell, cell_key, contexts, score_column, told_apart
 from qfr.analysis.levels import NOT_STATED, Axis, order_key
 from qfr.analysis.targets import CellKey, TaskTable, full_rates
 from qfr.analysis.trials import FOREIGN
 from qfr.facts import CellFacts
 from qfr.records import Ending, FaultKind, Policy
-from qfr.report.text import spelled
+from qfr.report.tables.formats import spelled
 from qfr.scope import group, scope_of
 
 #: Rows of one map; further tasks are left out, those first on which the cells agree.
@@ -66,7 +65,6 @@ def outcome_maps(cells: Iterable[Cell], tables: Iterable[TaskTable], policy: Pol
 
     Parameters
     ----------
-    cells : iterable of Cell
     tables : iterable of TaskTable
         Of the same cells; they say on which tasks cells disagree.
     policy : Policy

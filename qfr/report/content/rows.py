@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qfr.analysis import rows
 from qfr.analysis.contrast.agreement import SPREADS
@@ -21,14 +23,16 @@ from qfr.analysis.targets import CellKey
 from qfr.analysis.trials import FOREIGN
 from qfr.registration.status import Standing
 from qfr.report.content.diagnosed import Agent, Compared, Repeated
+from qfr.report.content.imported import neutral
 from qfr.report.content.registration_status import best
 from qfr.report.content.transcripts import Parting
-from qfr.report.imports.page import figures_of
+from qfr.report.tables.imported import figures_of
 from qfr.stats.intervals import Estimate
 
 if TYPE_CHECKING:
     from qfr.report.content.build import Report
 
+_T = TypeVar("_T", Agent, Compared)
 _MIDDLE = PROBABILITIES.index(0.5)
 _UNPLANNED = "model against model at equal memory is not among the planned contrasts"
 
@@ -50,12 +54,15 @@ def result_rows(report: Report) -> tuple[Result, ...]:
     found += [figure.row for figure in figures_of(report)]
     policy = report.options.policy.value
     if report.diagnosed is not None:
-        found += [one for agent in report.diagnosed.agents for one in _agent(agent, policy)]
-        found += [one for compared in report.diagnosed.compared for one in _compared(compared, policy)]
+        for agent in _by_file(report.diagnosed.agents):
+            found += _agent(agent, policy)
+        for compared in _by_file(report.diagnosed.compared):
+            found += _compared(compared, policy)
         found += [one for again in report.diagnosed.repeated for one in _repeated(again, policy)]
     if report.material.transcripts is not None:
         found += [one for parting in report.material.transcripts.partings for one in _parting(parting)]
-    found += [one for process in report.processes for one in _counts(process)]
+    tokenless = {one.cell_id for one in report.facts if neutral(one)}
+    found += [one for process in report.processes for one in _counts(process, process.cell_id in tokenless)]
     found += _costs(report)
     if report.options.against is not None:
         found += rows.published_rows(report.options.against)
@@ -95,6 +102,17 @@ def _equal_memory(report: Report) -> Iterator[Result]:
         )
 
 
+def _by_file(members: Iterable[_T]) -> Iterator[_T]:
+    """Tell imported logs of one name apart by their files."""
+    given = tuple(members)
+    times = Counter(one.key for one in given)
+    for one in given:
+        if one.key.executor == FOREIGN and times[one.key] > 1:
+            parts = (one.key.context, one.scope.told("log.source"))
+            one = replace(one, key=replace(one.key, context=", ".join(part for part in parts if part)))
+        yield one
+
+
 def _agent(one: Agent, policy: str) -> Iterator[Result]:
     shared: Columns = {"cells": one.cells, "policy": policy}
     for ruled in one.curves:
@@ -113,7 +131,7 @@ def _agent(one: Agent, policy: str) -> Iterator[Result]:
         ):
             yield row(
                 one.key, Kind.channel, found, cells=one.cells, item=r.event, target=target, count_a=count,
-                of_a=of,
+                of_a=of, remarks=(r.note,) if r.note else (),
             )  # fmt: skip
     for after in one.recovery:
         yield from _recovery(one, after)
@@ -235,14 +253,14 @@ def _parting(one: Parting) -> Iterator[Result]:
         )  # fmt: skip
 
 
-def _counts(one: Process) -> Iterator[Result]:
-    """What happened in a cell, counted; by policy where it depends on it."""
+def _counts(one: Process, tokenless: bool) -> Iterator[Result]:
+    """What happened in a cell, counted; by policy where it depends on it. `tokenless`: without tokens."""
     shared: Columns = {"cells": (one.cell_id,), "unit": "number", "of_a": one.episodes}
     counted = [("episodes", one.episodes), *((c.name, c.count) for c in (*one.endings, *one.faults))]
     counted += [("turns", one.turns), ("turns not strict", one.turns_not_strict)]
     counted += [("failed calls", one.errors)]
     counted += [(f"{c.name} errors", c.count) for c in one.channels]
-    counted += [("generated tokens", one.tokens_generated)]
+    counted += [] if tokenless else [("generated tokens", one.tokens_generated)]
     if one.key.executor == FOREIGN:
         # A log of another program shows neither; its errors and lengths have rows of their own.
         shown = ("episodes", *(c.name for c in one.endings))

@@ -17,7 +17,7 @@ from qfr.analysis.diagnostics.divergence import Divergences, Phase
 from qfr.analysis.trials import FOREIGN
 from qfr.facts import CellFacts
 from qfr.records import Episode, Policy, Turn
-from qfr.report.text import spelled
+from qfr.report.tables.formats import spelled
 from qfr.scoring import score
 
 #: A longer text of one turn is cut in the viewer; the log holds it whole.
@@ -94,8 +94,6 @@ def pack(facts: CellFacts, episodes: Sequence[Episode], ep_min_calls: int) -> Pa
 
     Parameters
     ----------
-    facts : CellFacts
-    episodes : sequence of Episode
     ep_min_calls : int
         As the scorer's.
     """
@@ -113,6 +111,8 @@ def pack(facts: CellFacts, episodes: Sequence[Episode], ep_min_calls: int) -> Pa
                 "site": None if trace is None else trace.site,
                 "tool": None if trace is None else spelled(trace.tool),
                 "trial": episode.trial,
+                # Trials of an imported log are chosen one by one.
+                **({"repeat": episode.trial} if imported else {}),
                 "ending": str(episode.ending),
                 # A log of another program has no answer: ours says its success.
                 "answer": None if imported or episode.answer is None else _clipped(episode.answer),

@@ -1,7 +1,6 @@
 """The only room that imports plotly: plain chart data in, plotly's JSON out, safe inside a script element.
 
 - `palette`: colours for light and dark ground
-- `panels`: Figure 1 of Hu 2026 for any group
-- `draw`: charts (`qfr.report.charts`)
-- `heat`: the map of outcomes by task, site and cell
+- `draw`: charts (`qfr.report.charts`), and the map of outcomes by task, site and cell
+- `images`: all of them as image files
 """

@@ -1,4 +1,4 @@
-"""Charts drawn by plotly: dots with whiskers, lines with bands, stacked bars."""
+"""Charts drawn by plotly: dots with whiskers, lines with bands, stacked bars, the map of outcomes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import html
 import plotly.graph_objects as go
 
 from qfr.report.charts import Chart, Kind, Mark, Series
+from qfr.report.content.outcomes import Map
 from qfr.report.figures.palette import (
     DASHES,
     GRID,
     MARKS,
     NOTHING,
+    SQUARES,
     ZERO,
     band,
     base_layout,
@@ -22,14 +24,14 @@ from qfr.report.figures.palette import (
 _LOG_TICKS = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 _LOG_TEXTS = [f"{tick:g}" for tick in _LOG_TICKS]
 #: How far the series of one category lie apart, of the room between two categories.
-_SPREAD = {Kind.dots: 0.75, Kind.columns: 0.3}
+_SPREAD = {Kind.dots: 0.75, Kind.columns: 0.3, Kind.points: 0.5}
 
 
 def drawn(chart: Chart) -> str:
     """Return a chart as plotly's JSON, safe inside a script element."""
     layout = _layout(chart)
     if not any(series.marks for series in chart.series):
-        layout["annotations"] = [NOTHING]
+        layout["annotations"] = [NOTHING | {"text": chart.empty}]
     # Given at once: filling a figure step by step takes many times as long.
     figure = go.Figure(data=_traces(chart), layout=layout)
     return safe_json(figure)
@@ -37,6 +39,8 @@ def drawn(chart: Chart) -> str:
 
 def height(chart: Chart) -> int:
     """Return the height of a chart in CSS pixels."""
+    if chart.kind is Kind.points:
+        return 300 + 14 * len(chart.series)
     if chart.kind not in (Kind.dots, Kind.bars):
         return 270
     deep = max(1, len(chart.series)) if chart.kind is Kind.dots else 1
@@ -46,6 +50,7 @@ def height(chart: Chart) -> int:
 def label(chart: Chart) -> str:
     """Return what a screen reader says of a chart."""
     parts = [f"{series.name} {mark.at} {mark.value:.3g}" for series in chart.series for mark in series.marks]
+    parts = [part.replace("\n", " ") for part in parts]
     told = "; ".join(parts[:40]) + (f"; and {len(parts) - 40} more" if len(parts) > 40 else "")
     return f"{chart.title}, {chart.unit}: {told or 'nothing to show'}"
 
@@ -95,7 +100,7 @@ def _whiskers(chart: Chart, series: Series, at: int) -> go.Scatter:
     }
     return go.Scatter(
         name=html.escape(series.name),
-        mode="markers" if across else "lines+markers",
+        mode="lines+markers" if chart.kind is Kind.columns else "markers",
         x=values if across else places,
         y=places if across else values,
         error_x=whiskers if across else None,
@@ -173,3 +178,57 @@ def _layout(chart: Chart) -> dict[str, object]:
     axes = {"xaxis": values, "yaxis": others} if across else {"xaxis": others, "yaxis": values}
     margin = {"l": 8, "r": 10, "t": 6, "b": 8}
     return {**base_layout(height(chart)), "margin": margin, "barmode": "relative", **axes}
+
+
+def map_height(chart: Map) -> int:
+    """Return the height of a map in CSS pixels."""
+    return 110 + 13 * len(chart.rows)
+
+
+def drawn_map(chart: Map) -> str:
+    """Return the map as plotly's JSON; each square carries its place for the viewer."""
+    n = len(SQUARES)
+    scale = [(edge / n, SQUARES[at]) for at in range(n) for edge in (at, at + 1)]
+    squares = go.Heatmap(
+        z=[list(row) for row in chart.codes],
+        zmin=-0.5,
+        zmax=n - 0.5,
+        colorscale=scale,
+        showscale=False,
+        xgap=1,
+        ygap=1,
+        hovertext=[[html.escape(text).replace("\n", "<br>") for text in row] for row in chart.hovers],
+        hoverinfo="text",
+        customdata=[
+            [[task, chart.fault, site, agent] for agent in chart.agents]
+            for task, site in zip(chart.tasks, chart.sites, strict=True)
+        ],
+    )
+    rows, columns = len(chart.rows), len(chart.columns)
+    layout = {
+        **base_layout(map_height(chart)),
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "xaxis": {
+            "tickmode": "array",
+            "tickvals": list(range(columns)),
+            "ticktext": [html.escape(name) for name in chart.columns],
+            "tickangle": -90 if columns > 3 else 0,
+            "side": "top",
+            "showgrid": False,
+            "zeroline": False,
+            "fixedrange": True,
+            "automargin": True,
+        },
+        "yaxis": {
+            "tickmode": "array",
+            "tickvals": list(range(rows)),
+            "ticktext": [html.escape(name) for name in chart.rows],
+            "tickfont": {"size": 10},
+            "autorange": "reversed",
+            "showgrid": False,
+            "zeroline": False,
+            "fixedrange": True,
+            "automargin": True,
+        },
+    }
+    return safe_json(go.Figure(data=[squares], layout=layout))

@@ -19,7 +19,6 @@ SQUARES = ("#7FC8A9", "#E08A5B", "#C9A0DC", "#B9892F", "#8FB3D9", "#EEF0F2")
 SQUARES_DARK = ("#2F8F6B", "#C4622D", "#8C5FA8", "#8A6414", "#3F6C9C", "#24292E")
 #: What an empty drawing says.
 NOTHING = {
-    "text": "nothing to show",
     "x": 0.5,
     "y": 0.6,
     "xref": "paper",

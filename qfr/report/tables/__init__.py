@@ -1,3 +1,3 @@
-"""The page's tables: `specs` says what a declarative table is, `views` what every view shows, `formats`
-how numbers are written; then one module a table.
+"""The page's tables: `specs` says what a table is and how one is declared, `formats` how numbers are written;
+then one module for each part of the page.
 """

@@ -5,30 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from qfr.analysis.cells import CellSummary
-from qfr.analysis.levels import Axis, order_key
+from qfr.analysis.levels import NOT_STATED, Axis, order_key
 from qfr.analysis.pairing import variant_names
 from qfr.analysis.results import Kind, Result
 from qfr.analysis.rows import LOST, rate_rows
 from qfr.analysis.targets import Target
+from qfr.analysis.trials import FOREIGN, planned
 from qfr.facts import CellFacts
 from qfr.faults import COUNTED
+from qfr.records import Policy
 from qfr.report.content.build import Report
 from qfr.report.content.outcomes import ENDINGS
 from qfr.report.layout import shortened, title_of
 from qfr.report.tables.formats import NONE, percent
-from qfr.report.tables.specs import CELL, count, named, of, pick, rate, table
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import CELL, Entry, Table, count, named, of, pick, rate, table
 from qfr.scope import group
 
 _OWN = (
     "Task-mean recovery on each cell's own clean set [successes/fault episodes] and the Wilson 95 % "
-    "interval of "
-    "the episodes; below: certified tasks and full-pipeline success."
+    "interval of the episodes; below: certified tasks and full-pipeline success."
 )
 _FULL = (
     "Full-pipeline success: mean over all tasks, a task that failed its clean pass counts 0; 95 % "
-    "task-bootstrap "
-    "interval; n = tasks."
+    "task-bootstrap interval; n = tasks."
 )
 
 
@@ -86,6 +85,12 @@ def process_table(results: Iterable[Result], faulted: bool) -> Table:
     heads = dict.fromkeys((one.item, one.policy) for one in rows)
     kept = [head for head in heads if any(one.count_a for one in rows if (one.item, one.policy) == head)]
     left_out = [_head(*head) for head in heads if head not in kept]
+    if all(one.executor == FOREIGN for one in rows):
+        # Both policies say the same of an imported log, and its errors have tables of their own.
+        kept = [head for head in kept if head[1] != str(Policy.strict)]
+        columns = (of(_head(item, None), count, item=item, policy=policy) for item, policy in kept)
+        caption = "How the simulations ended. Counts."
+        return table(rows, lambda one: one.cells, (CELL, *columns), caption, headers=1)
     caption = "How episodes ended and how calls failed (the injected fault is not the agent's error). Counts."
     if left_out:
         caption += f" Zero everywhere: {', '.join(left_out)}."
@@ -139,8 +144,7 @@ def dropped_table(report: Report) -> Table:
     head = ("Cell", "A − B", "Only A has it", "Only B has it", "No fault delivered")
     return Table(
         "Certified tasks that do not enter the matched contrast, because the other side did not certify "
-        "them or "
-        "because no fault of theirs fired. They count in the full pipeline.",
+        "them or because no fault of theirs fired. They count in the full pipeline.",
         head,
         tuple(rows),
         headers=2,
@@ -211,8 +215,16 @@ def _forks(facts: CellFacts) -> str:
 
 def cell_ids(facts: tuple[CellFacts, ...]) -> Table:
     """Ids of every cell."""
-    rows = dict.fromkeys((f.name, f.design_id, f.cell_id, f.clean_id, f.sweep) for f in facts)
+    rows = dict.fromkeys((_named(f), f.design_id, f.cell_id, f.clean_id, f.sweep) for f in facts)
     return _plain("Ids of every cell.", ("Cell", "Design", "Ran as", "Clean pass", "Sweep"), rows)
+
+
+def _named(facts: CellFacts) -> str:
+    """A cell's name; of an imported log its file's too, since it has neither prompt nor fault."""
+    if facts.executor != FOREIGN:
+        return facts.name
+    names = (name for name in (facts.model, facts.quant, facts.suite) if name != NOT_STATED)
+    return f"{' '.join(names)} ({planned(facts).source})"
 
 
 def _plain(caption: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:

@@ -1,21 +1,132 @@
-"""Tables of contrasts beyond pairs of cells: ladder, interactions, groups, several tests at once."""
+"""Tables of contrasts: pairs of cells, ladder, interactions, groups, several tests at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from qfr.analysis.contrast.family import Family, Together
-from qfr.analysis.contrast.interactions import Interaction
+from qfr.analysis.contrast.groups import Grouped, Interaction
 from qfr.analysis.contrast.ladder import KINDS, Ladder
-from qfr.analysis.contrast.named_groups import Grouped
+from qfr.analysis.levels import NOT_STATED, Axis
 from qfr.analysis.results import Contrast, Result
 from qfr.analysis.rows import contrast_row, group_row, interaction_row, ladder_rows, together_rows
 from qfr.analysis.targets import Target
 from qfr.faults import FAULTS, USUAL
-from qfr.report.layout import TITLES
+from qfr.report.layout import TITLES, Group, interval
 from qfr.report.tables.formats import NONE, ends, p_value, percent, percents, signed
-from qfr.report.tables.specs import PAIR, Column, Line, named, of, points, table
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import PAIR, Column, Entry, Line, Table, named, of, points, table
+
+
+def contrast_table(pair_of_policies: tuple[Group, ...]) -> Table:
+    """Contrasts of one group under each policy (Hu 2026, table 4)."""
+    first = pair_of_policies[0]
+    head = [*_along_title(first), "A − B"]
+    head += [
+        first.titled(target) + ("" if first.logs else f", {group.policy}")
+        for group in pair_of_policies
+        for target in first.panels
+    ]
+    rows = []
+    for row in first.rows:
+        for pair in first.pairs:
+            cells = [*_along(first, row), Entry(f"{pair[0]} − {pair[1]}")]
+            for group in pair_of_policies:
+                cells += [_contrast_cell(group.find(row, pair, target)) for target in first.panels]
+            rows.append(tuple(cells))
+    return Table(
+        "Differences A − B in points with 95 % percentile task-bootstrap intervals; "
+        + ("" if first.logs else "by family: resampled within task families, whose sizes the suite fixes; ")
+        + "n = tasks that enter; sign p = two-sided sign test without ties, unadjusted.",
+        tuple(head),
+        tuple(rows),
+        headers=len(_along_title(first)) + 1,
+    )
+
+
+def further_table(group: Group) -> Table:
+    """Clean pass, S*, ungated, and what the full-pipeline difference is made of."""
+    if group.logs:
+        # Nothing was injected: the one target stands in the table above.
+        return Table("", (), ())
+    targets = [
+        t
+        for t in (Target.clean, Target.s_star, Target.ungated)
+        if any(c.target == t for c in group.contrasts)
+    ]
+    parts = {
+        "Full pipeline": "points",
+        "certified by both": "shared_points",
+        "by A only": "only_a_points",
+        "by B only": "only_b_points",
+        "screening": "screening_points",
+        "rates on own sets": "own_rates_points",
+    }
+    head = [*_along_title(group), "A − B", *(TITLES[target] for target in targets), *parts]
+    head.append("Had all tasks met a fault")
+    rows = []
+    for row in group.rows:
+        for pair in group.pairs:
+            found = (group.find(row, pair, target) for target in targets)
+            full = group.find(row, pair, Target.full)
+            name = full.id if full else ""
+            open_ = ends(full.ungated_low_points, full.ungated_high_points) if full else ""
+            split = (Entry(signed(getattr(full, column, None)), id=name) for column in parts.values())
+            names = (Entry(row), Entry(f"{pair[0]} − {pair[1]}"))
+            rows.append((*names, *map(_contrast_cell, found), *split, Entry(open_, id=name)))
+    return Table(
+        "Further targets, and two exact splits of the full-pipeline difference in points: by who certified "
+        "the task, and into screening (how many tasks are certified) and rates on own sets (of these). "
+        "Last column: bounds of the difference had faults run on uncertified tasks too, whatever came of it.",
+        tuple(head),
+        tuple(rows),
+        headers=2,
+    )
+
+
+def strata_table(group: Group) -> Table:
+    """Family strata: the same estimators within each task family."""
+    head = [*_along_title(group), "A − B", "Family", *(group.titled(target) for target in group.panels)]
+    rows = [
+        (
+            *_along(group, row),
+            Entry(f"{pair[0]} − {pair[1]}"),
+            Entry(family),
+            *(_contrast_cell(group.find(row, pair, target, family)) for target in group.panels),
+        )
+        for row in group.rows
+        for pair in group.pairs
+        for family in group.families
+    ]
+    return Table(
+        f"The same differences within each task family{group.scoring}, in points.",
+        tuple(head),
+        tuple(rows),
+        headers=len(_along_title(group)) + 2,
+    )
+
+
+def _along_title(group: Group) -> tuple[str, ...]:
+    """Head of the column that names the row; there is none where no log names a prompt."""
+    if group.rows == (NOT_STATED,):
+        return ()
+    return ("Preset" if group.along is Axis.quant else "Prompt",)
+
+
+def _along(group: Group, row: str) -> tuple[Entry, ...]:
+    return (Entry(row),) if _along_title(group) else ()
+
+
+def _contrast_cell(c: Contrast | None) -> Entry:
+    if c is None:
+        return Entry("not run", "", True)
+    n = f"n {c.n_tasks_a}/{c.n_tasks_b}" if c.target == Target.own else f"n {c.n_tasks}"
+    if c.points is None:
+        return Entry("–", f"{n}: {c.reason}", True, id=c.id)
+    if c.sign_p is not None:
+        n += f", sign p {p_value(c.sign_p)}"
+    within = ends(c.strata_low, c.strata_high)
+    lines = (interval(c), within and f"{within} by family", n, "degenerate" if c.degenerate else "")
+    return Entry(signed(c.points), "\n".join(line for line in lines if line), not c.reliable, id=c.id)
 
 
 def ladder_table(ladder: Ladder) -> Table:
@@ -67,10 +178,9 @@ def interaction_table(found: Iterable[Interaction]) -> Table:
                 lambda one: Entry(p_value(one.sign_p), f"sign-flip {p_value(one.signflip_p)}", id=one.id),
             ),
         ),
-        "Prompt × preset: the difference of the presets under the first prompt minus that under the "
-        "second, in points, paired over tasks (matched: certified by all four cells), 95 % task-bootstrap "
-        "interval; p "
-        "unadjusted.",
+        "Prompt × preset: the difference of the presets under the first prompt minus that under the second, "
+        "in points, paired over tasks (matched: certified by all four cells), 95 % task-bootstrap interval; "
+        "p unadjusted.",
     )
 
 

@@ -1,7 +1,8 @@
-"""How numbers are written for a reader: percent, points, intervals, p values, counts, sizes."""
+"""How numbers and texts are written for a reader: percent, points, intervals, p values, counts, sizes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 NONE = "–"
@@ -60,3 +61,11 @@ def listed(parts: Iterable[str]) -> str:
 def counted(n: int, noun: str) -> str:
     """Return ``1 task``, ``1,200 tasks``."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def spelled(text: str) -> str:
+    """Return text with its lone surrogates as escapes, such as ``\\ud800``."""
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

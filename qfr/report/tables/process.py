@@ -1,15 +1,21 @@
-"""Tables of the process diagnostics, each a view of rows of the one table."""
+"""Tables of the process diagnostics, of loops and of waste, each a view of rows of the one table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from qfr.analysis.levels import NOT_STATED
 from qfr.analysis.results import Kind, Result
-from qfr.report.tables.formats import number
+from qfr.analysis.rows import waste_rows
+from qfr.analysis.trials import FOREIGN
+from qfr.report.content.build import Report
+from qfr.report.tables.formats import NONE, number
 from qfr.report.tables.specs import (
     CELL,
     Column,
+    Entry,
     Line,
+    Table,
     across,
     area,
     change,
@@ -24,10 +30,11 @@ from qfr.report.tables.specs import (
     share,
     table,
 )  # fmt: skip
-from qfr.report.tables.views import Entry, Table
 
 #: Tasks that one row names.
 _MOST_TASKS = 6
+_NARROWEST = " Last column: parted at the token of the turn with the smallest margin of the first preset."
+_POOLED = ", clean pass and fault episodes together"
 _EVENT = named("Event", lambda one: one.item.replace("_", " "))
 _REFERENCE = named("Reference", lambda one: f"against {one.a}")
 
@@ -56,10 +63,20 @@ def rules_table(results: Sequence[Result]) -> Table:
         (CELL, named("Counting rule", lambda one: one.target or ""), *values),
         "S(K) in % of all tasks by counting rule. Allow K: an episode with at most K failed calls goes on "
         "(as papers word it, and qfr's own budget). Stop at K: the K-th failed call ends it (as tau2-bench "
-        "codes it). Injected: the failures that the fault caused count too. Both sides: those of an imported "
-        "log's user simulator count too, as in its own budget.",
+        "codes it)."
+        + _where(rows, "injected", " Injected: the failures that the fault caused count too.")
+        + _where(
+            rows,
+            "both sides",
+            " Both sides: those of an imported log's user simulator count too, as in its own budget.",
+        ),
         title="Success under an error budget, by counting rule",
     )
+
+
+def _where(rows: Iterable[Result], rule: str, text: str) -> str:
+    """A sentence about a counting rule, where one of the rows is counted so."""
+    return text if any(rule in (one.target or "") for one in rows) else ""
 
 
 def rerun_table(results: Sequence[Result]) -> Table:
@@ -98,19 +115,31 @@ def parting_table(results: Sequence[Result]) -> Table:
     """Where the episodes of two presets part."""
     rows = of_kind(results, Kind.divergence)
     ends = {"episodes that part": "Episodes that part", "at the narrowest token": "At the narrowest token"}
-    heads = across(rows, lambda one: one.item)
+    plain = all(one.fault == "none" for one in rows)
+    # Without a fault there is no phase around it, and a log without tokens has no narrowest one.
+    heads = [
+        item
+        for item in across(rows, lambda one: one.item)
+        if not plain or any(one.count_a for one in rows if one.item == item and one.item != "clean")
+    ]
     return table(
         rows,
         lambda one: one.cells,
         (
-            named("Cell", lambda one: f"{one.model} {one.prompt} {one.fault}"),
+            named("Cell", _setting),
             named("Presets", lambda one: f"{one.a} / {one.b}"),
             *(of(ends.get(item, item), share if item in ends else count, item=item) for item in heads),
         ),
-        "First divergence: how many of the episodes that both presets played part at all, and when, seen "
-        "from the injected fault. Last column: parted at the token of the turn with the smallest margin of "
-        "the first preset.",
+        "First divergence: how many of the episodes that both presets played part at all"
+        + ("." if plain else ", and when, seen from the injected fault.")
+        + (_NARROWEST if "at the narrowest token" in heads else ""),
     )
+
+
+def _setting(one: Result) -> str:
+    """Model, prompt and fault, where they say something."""
+    names = (one.model, one.prompt, one.fault)
+    return " ".join(name for name in names if name and name not in (NOT_STATED, "none"))
 
 
 def length_table(results: Sequence[Result]) -> Table:
@@ -130,6 +159,7 @@ def length_table(results: Sequence[Result]) -> Table:
         return Column(heads[item], show)
 
     played = {(one.cells, one.target) for one in of_kind(results, Kind.length) if one.of_a}
+    logs = all(one.executor == FOREIGN for one in of_kind(results, Kind.length))
     return table(
         [one for one in of_kind(results, Kind.length) if (one.cells, one.target) in played],
         lambda one: (one.cells, one.target),
@@ -139,23 +169,44 @@ def length_table(results: Sequence[Result]) -> Table:
             of("n", lambda one: Entry(str(one.of_a), id=one.id), item="turns"),
             *(entry(item, digits) for item, digits in (("turns", 1), ("tokens_in", 0), ("tokens_out", 0))),
         ),
-        "Length of episodes, clean pass and fault episodes together: mean per episode, and below it 5 % to "
-        "95 % of the episodes. Tokens read: of segments that the model was sent.",
+        f"Length of episodes{'' if logs else _POOLED}: mean per "
+        "episode, and below it 5 % to 95 % of the episodes. "
+        "Tokens read: of segments that the model was sent.",
         title="How long episodes are",
     )
 
 
 def _rates(results: Sequence[Result]) -> Table:
+    rows = of_kind(results, Kind.channel)
+    # An imported log says what limits a number; what it cannot show stands in one line.
+    told = {(one.cells, one.item) for one in rows if one.count_a or one.remarks or one.count_a is None}
+    limited = any(one.remarks or one.count_a is None for one in rows)
+
+    def limits(line: Line) -> Entry:
+        if line[0].count_a is not None:
+            return Entry("; ".join(line[0].remarks), doubtful=True)
+        reasons: dict[str, dict[str, None]] = {}
+        for one in line:
+            reason = (one.reason or "").removeprefix("not observable: ")
+            reasons.setdefault(reason, {})[one.item.replace("_", " ")] = None
+        text = "; ".join(f"{', '.join(items)}: {reason}" for reason, items in reasons.items())
+        return Entry(text, doubtful=True, id=" ".join(one.id for one in line))
+
+    def event(line: Line) -> Entry:
+        hidden = line[0].count_a is None
+        return Entry("not observable" if hidden else line[0].item.replace("_", " "))
+
     return table(
-        [one for one in of_kind(results, Kind.channel) if one.count_a],
-        lambda one: (one.cells, one.item),
+        [one for one in rows if (one.cells, one.item) in told],
+        lambda one: (one.cells, None if one.count_a is None else one.item),
         (
             CELL,
-            _EVENT,
+            Column("Event", event),
             of("Calls", share, target="per call"),
-            of("Per call", rate, target="per call"),
+            of("Per call", _bare_rate, target="per call"),
             of("Episodes", share, target="per episode"),
-            of("Per episode", rate, target="per episode"),
+            of("Per episode", _bare_rate, target="per episode"),
+            *([Column("What limits it", limits)] if limited else []),
         ),
         "Error channels and behaviours that happened: occurrences of calls, and episodes with at least "
         "one, with 95 % task-bootstrap intervals.",
@@ -317,5 +368,70 @@ def _foretold(results: Sequence[Result]) -> Table:
     )
 
 
+def _bare_rate(one: Result) -> Entry:
+    """A rate; why a log shows none stands in the column of limits."""
+    return Entry(NONE, id=one.id) if one.count_a is None else rate(one)
+
+
 def _bare_percent(value: float) -> str:
     return f"{100 * value:.1f}"
+
+
+_ENDINGS = {"out_of_steps": "turns", "out_of_errors": "errors", "out_of_context": "context"}
+
+
+def waste_table(report: Report) -> Table | None:
+    """Loops, forced ends and costs under the headline policy; None without a cell."""
+    found = [one for one in report.wastes if one.policy == report.options.policy]
+    if not found:
+        return None
+    uncounted = any(one.stuck is None for one in found)
+    hint = " –: not counted in that run; qfr rescore counts it." if uncounted else ""
+    rows = (row for one in found for row in waste_rows(one))
+    return table(
+        rows,
+        lambda one: one.cells,
+        (
+            CELL,
+            of("Stuck", _stuck, item="stuck"),
+            Column("Forced end", _forced),
+            Column("Tokens per solved", lambda line: _per_solved(line, "tokens", 0)),
+            Column("Turns per solved", lambda line: _per_solved(line, "turns", 1)),
+        ),
+        f"Stuck: one call got one answer {report.options.stuck_after} times in a row. Forced end: turns, "
+        "failed calls or the context were used up. Both count episodes. Tokens and turns per solved episode: "
+        f"all that was generated over the successes, {report.options.policy} scoring; × = the ratio to the "
+        "highest preset on the tasks that both played, 95 % task-bootstrap interval." + hint,
+        title="Loops and waste",
+        headers=1,
+    )
+
+
+def _stuck(one: Result) -> Entry:
+    return Entry(NONE if one.count_a is None else f"{one.count_a}/{one.of_a}", id=one.id)
+
+
+def _forced(line: Line) -> Entry:
+    whole = pick(line, item="forced end")
+    parts = [one for one in line if one.item in _ENDINGS and one.count_a]
+    if whole is None:
+        return Entry(NONE)
+    small = ", ".join(f"{_ENDINGS[one.item]} {one.count_a}" for one in parts)
+    return Entry(f"{whole.count_a}/{whole.of_a}", small, id=" ".join(one.id for one in (whole, *parts)))
+
+
+def _per_solved(line: Line, measure: str, digits: int) -> Entry:
+    spent = pick(line, item=f"{measure} per solved")
+    ratio = pick(line, item=f"{measure} per solved, ratio")
+    if spent is None:
+        return Entry(NONE)
+    shown = number(spent.value, digits)
+    if ratio is None:
+        why = "not counted" if spent.count_a else "no success"
+        return Entry(shown, "" if spent.value is not None else why, id=spent.id)
+    ids = f"{spent.id} {ratio.id}"
+    if ratio.value is None:
+        return Entry(shown, ratio.reason or "", True, id=ids)
+    ends = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.2f}, {ratio.high:.2f}]"
+    small = "; ".join(part for part in (f"×{ratio.value:.2f}{ends}, n {ratio.n_tasks}", ratio.reason) if part)
+    return Entry(shown, small, ratio.low is None, id=ids)

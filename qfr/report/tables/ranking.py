@@ -15,8 +15,7 @@ from qfr.records import FaultKind
 from qfr.report.content.build import Report
 from qfr.report.layout import shortened
 from qfr.report.tables.formats import NONE, listed, megabytes, number, percent, percents
-from qfr.report.tables.specs import pick
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import Entry, Table, pick
 
 #: Under which conditions the statements of a page hold (docs/decisions.md).
 ONE_LOOK = (
@@ -33,6 +32,8 @@ class Ranking:
     agent: bool
     advice: str
     # What may be deployed, in one or two sentences.
+    rows: str
+    # Ids of the rows of results that the sentences state, parted by spaces.
     more: tuple[str, ...]
     # What else a reader should take home: the prompt's own effect, missing cells.
     levels: Table
@@ -51,6 +52,7 @@ def rankings(report: Report) -> tuple[Ranking, ...]:
             title=names[title],
             agent=one.key.model in agents,
             advice=advice(one),
+            rows=" ".join(found.id for found in rank_rows(one)),
             more=(*_tried(one), *_effect(one), *_missing(one)),
             levels=_levels(one),
             table=_table(report, one),

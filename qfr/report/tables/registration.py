@@ -9,7 +9,7 @@ from qfr.analysis.results import Contrast
 from qfr.registration.record import PlannedContrast
 from qfr.registration.status import Standing, Stood
 from qfr.report.content.registration_status import Followed
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import Entry, Table
 
 #: Reasons of one row that the page shows; the files hold all.
 _MOST_REASONS = 4

@@ -15,8 +15,7 @@ from qfr.report.charts import Chart, Figure, Kind, Mark, Series
 from qfr.report.content.build import Report
 from qfr.report.layout import PANELS, TITLES, interval
 from qfr.report.tables.formats import ends, percent, signed
-from qfr.report.tables.specs import pick
-from qfr.report.tables.views import Entry, Table
+from qfr.report.tables.specs import Entry, Table, pick
 from qfr.scope import Scope, scope_of, value_of
 
 
@@ -141,7 +140,7 @@ def _ours(what: str, facts: tuple[CellFacts, ...]) -> str:
 def _table(pairs: tuple[Beside, ...], known: Published) -> Table:
     rows = tuple(
         (
-            Entry(one.ours.model or "", one.ours.context),
+            Entry(one.ours.model or "", one.ours.scope),
             Entry(
                 f"{one.theirs.prompt} {one.theirs.policy}",
                 TITLES[next(t for t in PANELS if t == one.theirs.target)].lower(),
@@ -253,8 +252,7 @@ def _figures(pairs: tuple[Beside, ...], known: Published) -> Iterable[Figure]:
         yield Figure(
             f"{model} beside {known.title}, tolerant scoring",
             f"{known.a} − {known.b} in points with 95 % intervals; n stands in the table. Hollow: no "
-            "interval at "
-            "hand, or one that is too short.",
+            "interval at hand, or one that is too short.",
             tuple(charts),
             ((7, "published"), (0, "here")),
         )

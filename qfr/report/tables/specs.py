@@ -1,4 +1,6 @@
-"""How a table is declared: which rows of results make one line, and what each column shows of them."""
+"""What a table is, and how one is declared: which rows of results make one line, and what each column shows
+of them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,36 @@ from qfr.analysis.results import Result
 from qfr.analysis.targets import CellKey
 from qfr.report.layout import cell_name
 from qfr.report.tables.formats import NONE, ends, number, percent, percents, signed
-from qfr.report.tables.views import Entry, Table
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of a table: a main line and smaller ones below it."""
+
+    text: str
+    small: str = ""
+    doubtful: bool = False
+    # Shown in a muted way: unreliable, degenerate or not estimable.
+    brief: str = ""
+    # What a terminal shows below the main line instead of the smaller one.
+    id: str = ""
+    # Ids of the rows of results whose numbers it shows, separated by blanks.
+    share: float | None = None
+    # Fraction by which a page shades it, in a table that is a heat map.
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    headers: int = 1
+    # Leading columns that are row headers.
+    title: str = ""
+    # Of the line behind which the table is folded, where it is.
+
 
 #: The rows of one line of a table.
 Line = tuple[Result, ...]
@@ -140,7 +171,8 @@ def count(one: Result) -> Entry:
 
 def share(one: Result) -> Entry:
     """What was counted, of how many."""
-    return Entry(f"{one.count_a} of {one.of_a}" if one.of_a else NONE, id=one.id)
+    shown = one.of_a and one.count_a is not None
+    return Entry(f"{one.count_a} of {one.of_a}" if shown else NONE, id=one.id)
 
 
 def change(one: Result, small: str = "") -> Entry:

@@ -36,7 +36,13 @@ class PlannedCell:
 
 
 def open_sweep(
-    store: Store, sweep_id: str, *, name: str, tags: Mapping[str, str], planned: Sequence[PlannedCell]
+    store: Store,
+    sweep_id: str,
+    *,
+    name: str,
+    tags: Mapping[str, str],
+    planned: Sequence[PlannedCell],
+    params: Mapping[str, str] | None = None,
 ) -> str:
     """The sweep's parent run; the same run for every process and every repetition of the sweep.
 
@@ -50,6 +56,8 @@ def open_sweep(
         Further tags (`qfr.` is put before names that lack it).
     planned : sequence of PlannedCell
         The grid, stored as `plan.json`. Which runs belong to the sweep is said in `sweep_runs.py`.
+    params : mapping, optional
+        What the grid spans, for MLflow's own tables.
 
     Returns
     -------
@@ -75,6 +83,7 @@ def open_sweep(
         with guard(store.shown, store.tracking_uri):
             run = store.client.create_run(store.experiment_id, run_name=name, tags=all_tags)
             log_files(store, run.info.run_id, {PLAN_FILE: plan})
+            log_batches(store, run.info.run_id, params=params)
     return str(run.info.run_id)
 
 

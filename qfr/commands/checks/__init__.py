@@ -1,0 +1,1 @@
+"""Commands that check: `audit`, `doctor`, `verify`, `world`, each with what it tries."""

@@ -1,0 +1,1 @@
+"""Commands that decide: `compare`, `pick`, `power`, `screen`; `sides` is what they share."""

@@ -1,0 +1,1 @@
+"""Commands that carry runs in and out: `export`, `import_` (`archives`, `neutral`), `sync`."""
