@@ -33,7 +33,7 @@ from inspect_ai.model import (
 from inspect_ai.scorer import Score, Scorer, Target, accuracy, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from benchmarks.job import Cell, Job, Measured, Outcome, faults_of, outcome, read_job, write_measured
+from benchmarks.job import Cell, Job, Measured, Outcome, faults_of, outcome, read_job, untold, write_measured
 from benchmarks.processes import cpu_of
 from benchmarks.turns import generation
 from qfr.engine.base import Counters, EngineInfo, Native
@@ -59,7 +59,7 @@ class Conversation:
     @property
     def info(self) -> EngineInfo:
         """Not told."""
-        raise EngineError("a server does not say what answers")
+        return untold("inspect")
 
     def begin(
         self,

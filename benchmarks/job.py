@@ -15,7 +15,7 @@ from pathlib import Path
 
 from qfr.cell import certified
 from qfr.config import ExecutorKind
-from qfr.engine.base import Engine
+from qfr.engine.base import Engine, EngineInfo
 from qfr.episode import Episodes, Rules
 from qfr.records import Episode, FaultKind, Policy
 from qfr.scoring import score
@@ -192,3 +192,26 @@ def read_measured(path: Path) -> Measured:
     """What `write_measured` wrote."""
     plain = json.loads(path.read_text(encoding="utf-8"))
     return Measured(**{**plain, "outcomes": tuple(Outcome(**one) for one in plain["outcomes"])})
+
+
+def untold(kind: str) -> EngineInfo:
+    """Provenance of a way of playing that does not say what answers: no thoughts, no length."""
+    return EngineInfo(
+        kind=kind,
+        library_version="",
+        llama_commit="",
+        llama_commit_source="none",
+        library_sha256="",
+        system_info="",
+        device="",
+        offloaded_layers=0,
+        n_ctx=0,
+        model_sha256="",
+        model_bytes=0,
+        n_params=0,
+        tensor_types=(),
+        metadata=(),
+        template_sha256="",
+        system_role="own",
+        rewind=False,
+    )
