@@ -11,6 +11,7 @@ from qfr.audit.looking import Place, State, look
 from qfr.audit.replay import Finished, finished_run
 from qfr.cell import Key, key_of
 from qfr.cli import main
+from qfr.commands.look import show
 from qfr.engine.files.resolve import resolve
 from qfr.engine.worker import FollowingWorker
 from qfr.errors import EngineError
@@ -20,7 +21,7 @@ from qfr.records import Episode
 from qfr.tracking.reading.reader import read_cells
 from qfr.tracking.store import Store
 
-SMALL = ("suite=orders20_ref", "suite.families={base: 2, shipping: 2}", "walk=[et]", "engine.workers=1",
+SMALL = ("suite=orders20_ref", "suite.families={base: 1, shipping: 2}", "walk=[et]", "engine.workers=1",
          "engine.n_threads=1", "engine.n_threads_batch=1")  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def test_what_a_look_calls_the_same_is_the_same_when_it_is_played(
     (told,) = json.loads(capsys.readouterr().out)
     assert told["same"] == len(seen.same)
     assert told["volume"][0]["kl"] is None
-    assert main(command) == 0
+    show("f16", "q3_k_m", seen)
     assert "Volume, not direction" in capsys.readouterr().out
     assert main(["look", "q3_k_m", "--reference", "q6_k", "--root", str(store.root)]) == 2
     assert main(["look", "no_preset", "--reference", "f16", "--root", str(store.root)]) == 2

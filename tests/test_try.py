@@ -139,6 +139,20 @@ def test_no_time_and_a_broken_engine_are_no_answer(four: Family) -> None:
     assert broken.stopped == "F16, the reference, could not be played: it broke"
 
 
+def test_a_try_that_ran_out_of_time_names_what_was_shown_and_says_so(four: Family) -> None:
+    asked = iter(range(100))
+    found = run(
+        four, lambda _arm: Known(lambda _n: np.ones(30)), 10, Sequential(0.05), None,
+        look=lambda _one: None, time_is_up=lambda: next(asked) >= 4,
+    )  # fmt: skip
+    assert found.named == four.arms[1]
+    told = words.lines(found, {}, 300)
+    assert "  stopped: the time is up; the same command goes on" in told
+    with pytest.raises(SystemExit) as ended:
+        main(["try", str(four.arms[0].path), "--hours", "soon"])
+    assert ended.value.code == 2
+
+
 def test_a_file_that_cannot_be_loaded_is_passed_over(four: Family) -> None:
     def waves(arm: Arm) -> Waves:
         return Known(lambda _n: np.ones(30), fails_at=1 if arm.preset == "Q8_0" else 0)

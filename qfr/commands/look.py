@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
                     candidate.close()
                 told.append((cell.facts.name, word, seen))
                 if not arguments.json:
-                    _print(cell.facts.name, word, seen)
+                    show(cell.facts.name, word, seen)
         finally:
             if reference is not None:
                 reference.close()
@@ -111,7 +111,8 @@ def _open(finished: Finished, config: CellConfig) -> FollowingWorker:
     return FollowingWorker(model, config.engine, finished.cell.facts.n_ctx)
 
 
-def _print(name: str, word: str, seen: Seen) -> None:
+def show(name: str, word: str, seen: Seen) -> None:
+    """Print a look."""
     out = console()
     count, same = len(seen.episodes), len(seen.same)
     close = sum(one.state is State.close for one in seen.episodes)

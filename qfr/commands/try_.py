@@ -42,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--margin", default=5.0, type=points, help="acceptable loss of the full pipeline, in points"
     )
     parser.add_argument("--max-gb", type=positive_gb, help="largest file that will do, in 10^9 bytes")
-    parser.add_argument(
-        "--hours", type=positive_gb, help="stop after so many hours; the same command goes on"
-    )
+    parser.add_argument("--hours", type=_hours, help="stop after so many hours; the same command goes on")
     parser.add_argument("--suite", help=f"tasks (left out = {SUITE})")
     parser.add_argument("--tasks", type=positive, help="most tasks a file plays (left out = the suite's)")
     parser.add_argument("--prompt", default="P0", help="system prompt")
@@ -55,6 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=positive, help="workers side by side (left out = by cores)")
     parser.add_argument("--plan", action="store_true", help="say what would be played, and stop")
     parser.add_argument("--root", default="mlruns", help="folder of journals, the store and the looks")
+
+
+def _hours(text: str) -> float:
+    """Hours above 0, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is no number of hours above 0: 2, or 0.5")
+    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
