@@ -197,8 +197,12 @@ def test_damaged_headers_never_do_worse_than_an_error(
         changed[data.draw(st.integers(4, start - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.getbasetemp() / "fuzzed.gguf"
     path.write_bytes(changed)
-    with pytest.raises(ModelFileError):
-        inspect(path)
+    try:
+        found = inspect(path)
+    except ModelFileError:
+        return
+    # A smaller count of tensors makes a whole file of the first ones.
+    assert found.n_params < inspect(tiny).n_params
 
 
 # Digests
